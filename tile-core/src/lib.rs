@@ -1,1 +1,60 @@
+//! The vocabulary that tilewright kernels are written in.
+//!
+//! A kernel is an ordinary safe function over tiles. This crate gives it its words, twice: compiled for
+//! `nvptx64-nvidia-cuda` they become PTX, compiled for the host they run on the CPU backend. What a kernel sees is
+//! written once, in the modules at the root of this crate; what differs between the two machines is behind
+//! [`backend`], a module of the same functions with two bodies (`ptx` and `cpu`).
+//!
+//! | module | words |
+//! |---|---|
+//! | [`element`] | element types of memory, and the types computed in |
+//! | [`layout`] | swizzles, matrix descriptors and register fragments as pure functions |
+//! | [`schedule`] | which block works on which tile |
+//! | [`view`] | global memory cut into tiles: [`Tiles`](view::Tiles), [`TilesMut`](view::TilesMut) |
+//! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
+//! | [`kernel`] | what `#[kernel]` makes of a function |
+#![no_std]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics, abi_unadjusted)
+)]
+#![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
+#![warn(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+#[cfg(not(target_arch = "nvptx64"))]
+extern crate std;
+
+pub mod element;
+pub mod kernel;
+pub mod layout;
+pub mod schedule;
+pub mod tma;
+pub mod view;
+
+#[cfg(not(target_arch = "nvptx64"))]
+#[path = "cpu/mod.rs"]
+pub mod backend;
+#[cfg(target_arch = "nvptx64")]
+#[path = "ptx/mod.rs"]
+pub mod backend;
+
+pub use tilewright_macros::kernel;
+
+/// Everything a kernel file needs: `use tilewright::prelude::*;`.
+pub mod prelude {
+    pub use crate::element::{DType, Element, bf16, f16};
+    pub use crate::kernel;
+    pub use crate::kernel::Kernel;
+    pub use crate::schedule::{Grouped, Linear, Schedule};
+    pub use crate::tma::{TmaTiles, TmaTilesMut};
+    pub use crate::view::{TileMut, TileRef, Tiles, TilesMut};
+}
+
+/// What the code that `#[kernel]` generates, and the host crate, refer to. Not for use by hand.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::backend;
+    pub use crate::kernel::*;
+    pub use crate::tma::TensorMapRequest;
+    pub use crate::view::{Provenance, RawView};
+}

@@ -1,8 +1,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why kernels could not be built.
-#[derive(Debug)]
+/// Why kernels could not be built. Its `Debug` reads like its `Display`, so that a build script whose `main` returns it
+/// shows a readable message.
 #[non_exhaustive]
 pub enum Error {
     /// No compiler that can emit PTX was found. `tried` says where it was looked for.
@@ -116,6 +116,12 @@ impl fmt::Display for Error {
             Error::Manifest { path, message } => write!(f, "{}: {message}", path.display()),
             Error::Config(message) => f.write_str(message),
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

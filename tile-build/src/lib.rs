@@ -3,11 +3,8 @@
 //! A package with kernels of its own in `src/kernels.rs` has this `build.rs`:
 //!
 //! ```no_run
-//! fn main() {
-//!     let kernels = tilewright_build::Kernels::new("src/kernels.rs").arch("sm_80").arch("sm_90a");
-//!     if let Err(e) = kernels.build() {
-//!         panic!("{e}");
-//!     }
+//! fn main() -> Result<(), tilewright_build::Error> {
+//!     tilewright_build::Kernels::new("src/kernels.rs").arch("sm_80").arch("sm_90a").build()
 //! }
 //! ```
 //!
@@ -20,6 +17,10 @@
 //! over (launch bounds, clusters, alignment: what rustc cannot say) and linted (no calls, no traps, no local memory, no
 //! convergent instruction that the optimiser may have cloned).
 #![warn(missing_docs)]
+#![allow(
+    clippy::needless_doctest_main,
+    reason = "a build script is a main function"
+)]
 #![forbid(unsafe_code)]
 
 mod compiler;
@@ -89,6 +90,12 @@ impl Kernels {
         k.arch("sm_80").arch("sm_90a").ship("ptx")
     }
 
+    /// The kernels' package is in this folder, when it is not the one being built. Paths given before are kept.
+    pub fn in_package(mut self, dir: impl AsRef<Path>) -> Self {
+        self.package = dir.as_ref().to_path_buf();
+        self
+    }
+
     /// The crate's name, which is the first part of every entry's name. The package's own unless set.
     pub fn crate_name(mut self, name: &str) -> Self {
         self.crate_name = name.to_string();
@@ -96,23 +103,15 @@ impl Kernels {
     }
 
     /// A crate that the kernels use, besides the vocabulary: `name` in the kernels, from a folder.
-    pub fn dependency(mut self, name: &str, package: &str, dir: impl AsRef<Path>) -> Self {
-        self.dependencies.push(Dependency {
-            name: name.into(),
-            package: package.into(),
-            source: Source::Path(self.package.join(dir)),
-        });
-        self
+    pub fn dependency(self, name: &str, package: &str, dir: impl AsRef<Path>) -> Self {
+        let source = Source::Path(self.package.join(dir));
+        self.depend(name, package, source)
     }
 
     /// A crate that the kernels use, besides the vocabulary, from the registry in exactly this version.
-    pub fn registry_dependency(mut self, name: &str, version: &str) -> Self {
-        self.dependencies.push(Dependency {
-            name: name.replace('-', "_"),
-            package: name.into(),
-            source: Source::Version(version.into()),
-        });
-        self
+    pub fn registry_dependency(self, name: &str, version: &str) -> Self {
+        let source = Source::Version(version.into());
+        self.depend(&name.replace('-', "_"), name, source)
     }
 
     /// The shipped kernels as a crate, `tilewright_kernels`, to use their device functions.
@@ -122,6 +121,17 @@ impl Kernels {
             "tilewright-kernels",
             "kernels-device",
         ));
+        self
+    }
+
+    /// A later one of the same name replaces an earlier one.
+    fn depend(mut self, name: &str, package: &str, source: Source) -> Self {
+        self.dependencies.retain(|d| d.name != name);
+        self.dependencies.push(Dependency {
+            name: name.into(),
+            package: package.into(),
+            source,
+        });
         self
     }
 

@@ -68,8 +68,9 @@ pub(crate) fn strip(raw: &str) -> String {
         if bare.starts_with(".section") {
             section = true;
         }
-        let skip =
-            section || bare.is_empty() || bare.starts_with(".file") || bare.starts_with(".loc");
+        // a word, not a beginning: `.local` must stay to be found by the lint
+        let word = bare.split_whitespace().next();
+        let skip = section || matches!(word, None | Some(".file" | ".loc"));
         if section && bare.ends_with('}') {
             section = false;
         }

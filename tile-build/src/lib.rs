@@ -41,6 +41,7 @@ pub use hash::sha256;
 pub use images::{Built, Cubin, Image};
 pub use layout::package_dir;
 pub use manifest::{CubinRecord, ImageRecord, MANIFEST, Manifest, counts_text, readable};
+pub use ptx::EntryMeta;
 pub use ptxas::{FunctionReport, Ptxas, Report};
 
 use device::{Dependency, Job, Source};

@@ -121,6 +121,7 @@ impl Built {
                     file: file("cubin"),
                     sha256: hash::sha256(&c.code),
                     ptxas: c.ptxas.clone(),
+                    of: hash::sha256(i.ptx.as_bytes()),
                 }),
                 entries: i.entries.clone(),
             }
@@ -132,6 +133,40 @@ impl Built {
             crates: self.crates.clone(),
             images: self.images.iter().map(record).collect(),
         }
+    }
+
+    /// Takes over the machine code in a folder that the same `ptxas` made from the same PTX. It allots registers by
+    /// the addresses of its own data, so that no two runs need agree.
+    pub fn keep_machine_code(&mut self, dir: &Path) -> Result<(), Error> {
+        let Some(old) = Manifest::read(dir)? else {
+            return Ok(());
+        };
+        for image in &mut self.images {
+            let Some(cubin) = &mut image.cubin else {
+                continue;
+            };
+            let record = old
+                .images
+                .iter()
+                .filter(|i| i.arch == image.arch)
+                .find_map(|i| i.cubin.as_ref());
+            let Some(r) = record else { continue };
+            if (&r.arch, &r.ptxas, &r.of)
+                != (
+                    &cubin.arch,
+                    &cubin.ptxas,
+                    &hash::sha256(image.ptx.as_bytes()),
+                )
+            {
+                continue;
+            }
+            if let Ok(code) = std::fs::read(dir.join(&r.file))
+                && hash::sha256(&code) == r.sha256
+            {
+                cubin.code = code;
+            }
+        }
+        Ok(())
     }
 
     /// Writes PTX, machine code and manifest into a folder, and removes those of images that are no more. The folder's

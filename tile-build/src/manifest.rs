@@ -58,6 +58,8 @@ pub struct CubinRecord {
     pub sha256: String,
     /// `ptxas` that made it.
     pub ptxas: String,
+    /// The SHA-256 of the PTX that it was made from.
+    pub of: String,
 }
 
 /// An entry's name as a profiler's reader wants it: `crate::module::kernel::instance`.
@@ -120,6 +122,7 @@ impl Manifest {
                     "cubin_sha256 = \"{}\"\ncubin_ptxas = \"{}\"",
                     c.sha256, c.ptxas
                 )?;
+                writeln!(t, "cubin_of = \"{}\"", c.of)?;
             }
             for e in &i.entries {
                 writeln!(t, "\n[[image.entry]]\nsymbol = \"{}\"", e.symbol)?;
@@ -243,7 +246,12 @@ impl Manifest {
                 ));
             }
         }
-        None
+        let other = |i: &&ImageRecord| i.cubin.as_ref().is_some_and(|c| c.of != i.sha256);
+        let i = self.images.iter().find(other)?;
+        Some(format!(
+            "the machine code for {} was made from other PTX",
+            i.arch
+        ))
     }
 }
 
@@ -260,6 +268,7 @@ impl ImageRecord {
             "cubin_file" => self.cubin.get_or_insert_default().file = value.into(),
             "cubin_sha256" => self.cubin.get_or_insert_default().sha256 = value.into(),
             "cubin_ptxas" => self.cubin.get_or_insert_default().ptxas = value.into(),
+            "cubin_of" => self.cubin.get_or_insert_default().of = value.into(),
             _ => return None,
         }
         Some(())
@@ -337,6 +346,7 @@ mod tests {
                 file: "k.cubin".into(),
                 sha256: "34".into(),
                 ptxas: "13.0".into(),
+                of: "12".into(),
             }),
             entries: vec![
                 entry.clone(),

@@ -29,7 +29,7 @@ pub(crate) fn crate_flags(arch: &str, sysroot: &Path, remap: &[(PathBuf, &str)])
     // nothing is linked: the PTX is what LLVM prints
     flags.push("-Clinker=true".into());
     flags.push(format!("-Zcrate-attr={FEATURES}"));
-    flags.push("-Aunused_features".into());
+    flags.extend(["-Aunused_features".into(), "-Aduplicate_features".into()]);
     for (from, to) in remap {
         flags.push(format!("--remap-path-prefix={}={to}", from.display()));
     }

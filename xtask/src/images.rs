@@ -41,7 +41,8 @@ pub fn write(root: &Path, bless: bool) -> Outcome {
     };
     let ptxas = find_ptxas(root)?;
     let kernels = kernels(root);
-    let built = kernels.compile(&compiler, Some(&ptxas), &target(root).join("tilewright"))?;
+    let mut built = kernels.compile(&compiler, Some(&ptxas), &target(root).join("tilewright"))?;
+    built.keep_machine_code(&shipped(root))?;
     let manifest = kernels.manifest(&built);
     let dir = shipped(root);
     built.write(&dir, &manifest)?;
@@ -114,7 +115,8 @@ fn figures(arch: &str, entries: &[EntryMeta], report: &Report) -> Result<Expecte
     }
 }
 
-/// Compiles the kernels elsewhere and compares every byte with what is checked in.
+/// Compiles the kernels elsewhere and compares every byte with what is checked in; of the machine code, that it was
+/// made from this PTX.
 pub fn check(root: &Path) -> Outcome {
     let manifest = manifest(root)?;
     let dir = shipped(root);
@@ -133,7 +135,8 @@ pub fn check(root: &Path) -> Outcome {
     };
     let ptxas = find_ptxas(root)?;
     let kernels = kernels(root);
-    let built = kernels.compile(&compiler, Some(&ptxas), &target(root).join("tilewright"))?;
+    let mut built = kernels.compile(&compiler, Some(&ptxas), &target(root).join("tilewright"))?;
+    built.keep_machine_code(&shipped(root))?;
     if same {
         let temporary = target(root).join("tilewright/check");
         let fresh = kernels.manifest(&built);

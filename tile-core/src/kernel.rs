@@ -1,6 +1,7 @@
 //! What `#[kernel]` makes of a function: a type that implements [`Kernel`], carrying everything that a launch needs to
 //! know, in both directions: the PTX entry, the CPU entry and the arguments' types.
 
+#[cfg(not(target_arch = "nvptx64"))]
 use crate::backend;
 use crate::element::Element;
 use crate::schedule::Schedule;
@@ -62,6 +63,19 @@ pub const fn hash(words: &[u64]) -> u64 {
         i += 1;
     }
     h
+}
+
+/// What host and device must agree on, as one number.
+#[doc(hidden)]
+pub const fn signature(threads: usize, cluster: usize, shared: usize, args: &[u64]) -> u64 {
+    let mut words = [0; 16];
+    (words[0], words[1], words[2], words[3]) = (threads as u64, cluster as u64, shared as u64, args.len() as u64);
+    let mut i = 0;
+    while i < args.len() {
+        words[4 + i] = args[i];
+        i += 1;
+    }
+    hash(&words)
 }
 
 /// Shared memory that every block has before any that a kernel asks for: scratch of reductions.

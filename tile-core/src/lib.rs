@@ -16,7 +16,7 @@
 #![no_std]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics, abi_unadjusted)
+    feature(stdarch_nvptx, link_llvm_intrinsics, abi_unadjusted)
 )]
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
 #![warn(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -27,9 +27,15 @@ extern crate std;
 pub mod element;
 pub mod kernel;
 pub mod layout;
+pub mod mma;
+pub mod output;
+pub mod pipeline;
+pub mod roles;
 pub mod schedule;
+pub mod shared;
 pub mod tma;
 pub mod view;
+mod widths;
 
 #[cfg(not(target_arch = "nvptx64"))]
 #[path = "cpu/mod.rs"]
@@ -42,10 +48,17 @@ pub use tilewright_macros::kernel;
 
 /// Everything a kernel file needs: `use tilewright::prelude::*;`.
 pub mod prelude {
+    pub use crate::backend::{MmaElement, Wgmma, Width};
+    pub use crate::backend::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
     pub use crate::element::{DType, Element, bf16, f16};
     pub use crate::kernel;
+    #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::kernel::Kernel;
+    pub use crate::mma::{Acc, Mma};
+    pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
+    pub use crate::roles::{Cta, WarpGroup};
     pub use crate::schedule::{Grouped, Linear, Schedule};
+    pub use crate::shared::{Multicast, SharedTile, Staging};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
     pub use crate::view::{TileMut, TileRef, Tiles, TilesMut};
 }
@@ -55,6 +68,30 @@ pub mod prelude {
 pub mod __private {
     pub use crate::backend;
     pub use crate::kernel::*;
+    pub use crate::roles::Block;
+    pub use crate::shared::Shared;
+    #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::tma::TensorMapRequest;
-    pub use crate::view::{Provenance, RawView};
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub use crate::view::Provenance;
+    pub use crate::view::RawView;
+}
+
+/// Makes the compiled kernels of this crate known to it. Once, in the crate root of every crate that defines kernels:
+///
+/// * `tilewright::images!();` takes what the build script (`tilewright_build::Kernels`) compiled;
+/// * `tilewright::images!(none);` says that there is nothing: the kernels run on the CPU backend alone.
+#[macro_export]
+macro_rules! images {
+    () => {
+        #[doc(hidden)]
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub static __TILEWRIGHT_IMAGES: &[$crate::__private::Image] =
+            include!(concat!(env!("OUT_DIR"), "/tilewright_images.rs"));
+    };
+    (none) => {
+        #[doc(hidden)]
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub static __TILEWRIGHT_IMAGES: &[$crate::__private::Image] = &[];
+    };
 }

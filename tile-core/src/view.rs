@@ -80,13 +80,19 @@ impl Provenance<'_> {
 }
 
 /// A window on a view: where one tile lies, and how much of it is inside.
-#[derive(Clone, Copy)]
 pub(crate) struct Window<T> {
     pub(crate) ptr: *mut T,
     pub(crate) rows: u32,
     pub(crate) cols: u32,
     pub(crate) stride: u64,
 }
+impl<T> Clone for Window<T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Window<T> {}
 
 impl<T> Window<T> {
     #[inline(always)]

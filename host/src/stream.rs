@@ -145,6 +145,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether both are handles to one stream.
+    pub(crate) fn same(&self, other: &Stream) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// That the stream is not being captured.
     pub(crate) fn not_capturing(&self, call: &'static str) -> Result<()> {
         if self.inner.state().capture.is_some() { Err(Error::Capturing { call }) } else { Ok(()) }

@@ -276,7 +276,7 @@ impl Drop for Release<'_> {
     /// A slot given up without a product: warps that have not seen it full yet must, before it can be filled twice.
     #[inline(always)]
     fn drop(&mut self) {
-        backend::own_warpgroup_barrier();
+        backend::meet_before_release(self.cluster);
         self.sign()
     }
 }

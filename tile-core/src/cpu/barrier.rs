@@ -71,4 +71,4 @@ pub(crate) fn release(empty: Barrier, cluster: u32) {
 }
 
 /// A warpgroup is one thread here.
-pub(crate) fn own_warpgroup_barrier() {}
+pub(crate) fn meet_before_release(_cluster: u32) {}

@@ -41,13 +41,14 @@ impl Barrier {
         // SAFETY: the barrier is initialised.
         unsafe { asm!("mbarrier.arrive.shared::cta.b64 _, [{0}];", in(reg32) self.0.0, options(nostack)) }
     }
-    /// One arrival at the same barrier of block `rank` of the cluster.
+    /// One arrival at the same barrier of block `rank` of the cluster. It orders nothing for the peer: products have
+    /// retired before it, and ordinary reads of a slot are fenced by [`meet_before_release`].
     #[inline(always)]
     pub(crate) fn arrive_at(self, rank: u32) {
         let remote = self.0.peer(rank);
         // SAFETY: the barrier is initialised (the cluster met since), and the block has not exited (it meets at its end).
         unsafe {
-            asm!("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{0}];", in(reg32) remote, options(nostack))
+            asm!("mbarrier.arrive.shared::cluster.b64 _, [{0}];", in(reg32) remote, options(nostack))
         }
     }
     /// Waits until phase `phase` (0, 1, ...) has completed; -1 has always.
@@ -98,8 +99,12 @@ pub(crate) fn release(empty: Barrier, cluster: u32) {
     }
 }
 
-/// The running warpgroup meets.
+/// The running warpgroup meets, and what it read of a slot is behind it also for the peers in its cluster.
 #[inline(always)]
-pub(crate) fn own_warpgroup_barrier() {
+pub(crate) fn meet_before_release(cluster: u32) {
+    if cluster > 1 {
+        // SAFETY: a fence.
+        unsafe { asm!("fence.acq_rel.cluster;", options(nostack)) }
+    }
     warpgroup_barrier(tid() / 128 - 1)
 }

@@ -139,8 +139,11 @@ macro_rules! wgmma {
             type Regs = [f32; $r];
             #[inline(always)]
             fn zero() -> [f32; $r] {
-                // not `[0.0; N]`, which becomes a memset of local memory
-                [0.0 * $i0 as f32, $(0.0 * $i as f32),*]
+                // An array of a constant becomes a memset of local memory; of a value that LLVM can not see through, not.
+                let zero: f32;
+                // SAFETY: arithmetic on a register.
+                unsafe { core::arch::asm!("mov.b32 {0}, 0;", out(reg32) zero, options(pure, nomem, nostack)) }
+                [{ let _ = $i0; zero }, $({ let _ = $i; zero }),*]
             }
             #[inline(always)]
             fn map(d: [f32; $r], f: impl Fn(u32, u32, f32) -> f32) -> [f32; $r] {

@@ -16,25 +16,11 @@ fn random<T: Element<Value = f32>>(n: usize, mut seed: u64) -> Vec<T> {
         .collect()
 }
 
-fn case<T: Element<Value = f32> + MmaElement>(m: usize, n: usize, k: usize, clusters: u32)
-where
-    hopper::plain<T>: for<'a> Kernel<
-        Args<'a> = (TmaTiles<'a, T, 128, 64>, TmaTiles<'a, T, 256, 64>, TmaTilesMut<'a, T, 256, 256, Grouped<8>>),
-    >,
-{
+/// Runs `launch` on random operands and compares every element with f64. `launch` fills C, which is NaN before.
+fn case<T: Element<Value = f32>>(m: usize, n: usize, k: usize, launch: impl FnOnce(&[T], &[T], &mut [T])) {
     let (a, b) = (random::<T>(m * k, 1), random::<T>(n * k, 2));
     let mut c = vec![T::from_value(f32::NAN); m * n];
-    let raw = |r: usize, c: usize| RawView::matrix(r as u32, c as u32, c as u64);
-    let map = TensorMap([0; 16]);
-    // SAFETY: the vectors hold the matrices and outlive the launch.
-    let args = unsafe {
-        (
-            TmaTiles::from_raw(a.as_ptr(), raw(m, k), map, Provenance::UNTRACKED_CPU),
-            TmaTiles::from_raw(b.as_ptr(), raw(n, k), map, Provenance::UNTRACKED_CPU),
-            TmaTilesMut::from_raw(c.as_mut_ptr(), raw(m, n), map, Provenance::UNTRACKED_CPU).schedule(Grouped::<8>),
-        )
-    };
-    backend::run::<hopper::plain<T>>(args, clusters).unwrap();
+    launch(&a, &b, &mut c);
     let unit = if T::DTYPE == DType::BF16 { 1.0 / 256.0 } else { 1.0 / 2048.0 };
     let mut bad = 0;
     for i in 0..m {
@@ -45,20 +31,55 @@ where
             bad += !((got - want).abs() <= want.abs() * unit + (k as f64).sqrt() * 1e-5) as usize;
         }
     }
-    assert_eq!(bad, 0, "{m}x{n}x{k} over {clusters} clusters");
+    assert_eq!(bad, 0, "{m}x{n}x{k}");
+}
+
+fn raw(rows: usize, cols: usize) -> RawView {
+    RawView::matrix(rows as u32, cols as u32, cols as u64)
+}
+
+const HERE: Provenance<'static> = Provenance::UNTRACKED_CPU;
+const MAP: TensorMap = TensorMap([0; 16]);
+
+macro_rules! both_outputs {
+    ($t:ty, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
+        let (m, n, k) = ($m, $n, $k);
+        case::<$t>(m, n, k, |a, b, c| {
+            // SAFETY: the slices hold the matrices and outlive the launch.
+            let args = unsafe {
+                (
+                    TmaTiles::from_raw(a.as_ptr(), raw(m, k), MAP, HERE),
+                    TmaTiles::from_raw(b.as_ptr(), raw(n, k), MAP, HERE),
+                    TmaTilesMut::from_raw(c.as_mut_ptr(), raw(m, n), MAP, HERE).schedule(Grouped::<8>),
+                )
+            };
+            backend::run::<hopper::staged<$t>>(args, $clusters).unwrap();
+        });
+        case::<$t>(m, n, k, |a, b, c| {
+            // SAFETY: as above.
+            let args = unsafe {
+                (
+                    TmaTiles::from_raw(a.as_ptr(), raw(m, k), MAP, HERE),
+                    TmaTiles::from_raw(b.as_ptr(), raw(n, k), MAP, HERE),
+                    TilesMut::from_raw(c.as_mut_ptr(), raw(m, n), HERE).schedule(Grouped::<8>),
+                )
+            };
+            backend::run::<hopper::direct<$t>>(args, $clusters).unwrap();
+        });
+    }};
 }
 
 #[test]
 fn whole_tiles() {
-    case::<bf16>(256, 256, 64, 1);
-    case::<bf16>(512, 256, 640, 2);
-    case::<f16>(256, 512, 128, 3);
+    both_outputs!(bf16, 256, 256, 64, 1);
+    both_outputs!(bf16, 512, 256, 640, 2);
+    both_outputs!(f16, 256, 512, 128, 3);
 }
 
 #[test]
 fn ragged_tiles() {
     for (m, n, k) in [(1, 1, 1), (65, 40, 72), (129, 257, 65), (300, 300, 1), (17, 513, 257)] {
-        case::<bf16>(m, n, k, 2);
-        case::<f16>(m, n, k, 1);
+        both_outputs!(bf16, m, n, k, 2);
+        both_outputs!(f16, m, n, k, 1);
     }
 }

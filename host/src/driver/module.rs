@@ -201,6 +201,77 @@ mod tests {
         }
     }
 
+    struct K;
+    // SAFETY: never runs.
+    unsafe impl Kernel for K {
+        type Args<'a> = (f32,);
+        const NAME: &'static str = "t::k";
+        const SYMBOL: &'static str = "t__k";
+        const ARG_NAMES: &'static [&'static str] = &["x"];
+        const ARCH: &'static str = "sm_90a";
+        const THREADS: u32 = 128;
+        const CLUSTER: u32 = 2;
+        const MIN_BLOCKS: u32 = 1;
+        const SHARED_BYTES: u32 = 4096;
+        const GRID: tilewright_core::kernel::Grid = tilewright_core::kernel::Grid::PerTile;
+        const SIGNATURE: u64 = 5;
+        fn images() -> &'static [Image] {
+            &[]
+        }
+        fn block(_: &tilewright_core::backend::Block, _: (f32,)) {}
+    }
+    const GOOD: Entry = Entry { symbol: "t__k", signature: 5, shared_bytes: 4096, threads: 128, cluster: 2 };
+    const NONE: Image = Image { arch: "sm_80", ptx: "", cubin: None, entries: &[] };
+
+    fn chosen(images: &'static [Image], capability: (u32, u32)) -> Result<&'static str> {
+        choose::<K>(images, capability, "CUDA device 0").map(|(i, _)| i.arch)
+    }
+
+    #[test]
+    fn the_best_image_is_chosen() {
+        static IMAGES: [Image; 3] = [
+            Image { entries: &[GOOD], ..NONE },
+            Image { arch: "sm_90a", entries: &[GOOD], ..NONE },
+            Image { arch: "sm_90", ..NONE },
+        ];
+        assert_eq!(chosen(&IMAGES, (9, 0)), Ok("sm_90a"));
+        assert_eq!(chosen(&IMAGES, (8, 0)), Ok("sm_80"));
+        assert_eq!(chosen(&IMAGES, (12, 0)), Ok("sm_80"));
+        let e = chosen(&IMAGES, (7, 5)).unwrap_err().to_string();
+        assert_eq!(
+            e,
+            "kernel `t::k` needs sm_90a; CUDA device 0 is sm_75; there are images for sm_80, sm_90a, sm_90"
+        );
+    }
+
+    #[test]
+    fn what_was_not_built_is_said() {
+        static OTHERS: [Image; 1] = [NONE];
+        assert_eq!(
+            chosen(&[], (9, 0)).unwrap_err().to_string(),
+            "kernel `t::k` has no device code: its crate's images are empty"
+        );
+        assert_eq!(
+            chosen(&OTHERS, (9, 0)).unwrap_err().to_string(),
+            "kernel `t::k` has no device code: its crate's images (sm_80) do not contain `t__k`"
+        );
+        assert!(matches!(chosen(&OTHERS, (10, 0)), Err(Error::NoImageFor { .. })));
+    }
+
+    #[test]
+    fn host_and_device_code_must_agree() {
+        static IMAGES: [[Image; 1]; 4] = [
+            [Image { arch: "sm_90a", entries: &[Entry { signature: 6, ..GOOD }], ..NONE }],
+            [Image { arch: "sm_90a", entries: &[Entry { shared_bytes: 1, ..GOOD }], ..NONE }],
+            [Image { arch: "sm_90a", entries: &[Entry { threads: 1, ..GOOD }], ..NONE }],
+            [Image { arch: "sm_90a", entries: &[Entry { cluster: 1, ..GOOD }], ..NONE }],
+        ];
+        for (images, differs) in IMAGES.iter().zip(["arguments", "shared memory", "threads", "cluster"]) {
+            let e = chosen(images, (9, 0)).unwrap_err();
+            assert!(matches!(e, Error::SignatureMismatch { what, kernel: "t::k", .. } if what == differs), "{e}");
+        }
+    }
+
     #[test]
     fn ptx_versions_name_the_driver_they_need() {
         let need = |v: &str| driver_for_ptx(&format!("//\n// text\n\n.version {v}\n.target sm_90a\n")).map(|d| (d.major, d.minor));

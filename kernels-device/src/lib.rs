@@ -1,1 +1,8 @@
+//! The kernels of tilewright: safe Rust, no `cfg`, compiled unchanged for the GPU and for the CPU.
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
+pub mod gemm;
+
+tilewright::images!();

@@ -1,1 +1,98 @@
+//! The vocabulary that tilewright kernels are written in.
+//!
+//! A kernel is an ordinary safe function over tiles. This crate gives it its words, twice: compiled for
+//! `nvptx64-nvidia-cuda` they become PTX, compiled for the host they run on the CPU backend. What a kernel sees is
+//! written once, in the modules at the root of this crate; what differs between the two machines is behind
+//! [`backend`], a module of the same functions with two bodies (`ptx` and `cpu`).
+//!
+//! | module | words |
+//! |---|---|
+//! | [`element`] | element types of memory, and the types computed in |
+//! | [`layout`] | swizzles, matrix descriptors and register fragments as pure functions |
+//! | [`schedule`] | which block works on which tile |
+//! | [`view`] | global memory cut into tiles: [`Tiles`](view::Tiles), [`TilesMut`](view::TilesMut) |
+//! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
+//! | [`kernel`] | what `#[kernel]` makes of a function |
+#![no_std]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(stdarch_nvptx, link_llvm_intrinsics, abi_unadjusted)
+)]
+#![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
+#![warn(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+#[cfg(not(target_arch = "nvptx64"))]
+extern crate std;
+
+pub mod element;
+pub mod kernel;
+pub mod layout;
+pub mod mma;
+pub mod output;
+pub mod pipeline;
+pub mod roles;
+pub mod schedule;
+pub mod shared;
+pub mod tma;
+pub mod view;
+mod widths;
+
+#[cfg(not(target_arch = "nvptx64"))]
+#[path = "cpu/mod.rs"]
+pub mod backend;
+#[cfg(target_arch = "nvptx64")]
+#[path = "ptx/mod.rs"]
+pub mod backend;
+
+pub use tilewright_macros::kernel;
+
+/// Everything a kernel file needs: `use tilewright::prelude::*;`.
+pub mod prelude {
+    pub use crate::backend::{MmaElement, Wgmma, Width};
+    pub use crate::backend::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+    pub use crate::element::{DType, Element, bf16, f16};
+    pub use crate::kernel;
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub use crate::kernel::Kernel;
+    pub use crate::mma::{Acc, Mma};
+    pub use crate::output::StoreRows;
+    pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
+    pub use crate::roles::{Cta, Output, WarpGroup};
+    pub use crate::schedule::{Grouped, Linear, Plan, Schedule};
+    pub use crate::shared::{Multicast, SharedTile, Staging};
+    pub use crate::tma::{TmaTiles, TmaTilesMut};
+    pub use crate::view::{TileMut, TileRef, Tiles, TilesMut};
+}
+
+/// What the code that `#[kernel]` generates, and the host crate, refer to. Not for use by hand.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::backend;
+    pub use crate::kernel::*;
+    pub use crate::roles::Block;
+    pub use crate::shared::Shared;
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub use crate::tma::TensorMapRequest;
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub use crate::view::Provenance;
+    pub use crate::view::RawView;
+}
+
+/// Makes the compiled kernels of this crate known to it. Once, in the crate root of every crate that defines kernels:
+///
+/// * `tilewright::images!();` takes what the build script (`tilewright_build::Kernels`) compiled;
+/// * `tilewright::images!(none);` says that there is nothing: the kernels run on the CPU backend alone.
+#[macro_export]
+macro_rules! images {
+    () => {
+        #[doc(hidden)]
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub static __TILEWRIGHT_IMAGES: &[$crate::__private::Image] =
+            include!(concat!(env!("OUT_DIR"), "/tilewright_images.rs"));
+    };
+    (none) => {
+        #[doc(hidden)]
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub static __TILEWRIGHT_IMAGES: &[$crate::__private::Image] = &[];
+    };
+}

@@ -1,0 +1,3 @@
+//! Matrix products, `C = f(A B^T)`.
+
+pub mod hopper;

@@ -1,0 +1,140 @@
+//! Shared memory on the CPU, and the copy engine's work.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+
+use super::{Barrier, Wgmma, Width};
+use crate::element::Element;
+use crate::layout::swizzle_128b;
+use crate::tma::{SPAN, TmaTile};
+use crate::view::Window;
+
+/// The shared memory of the blocks of one cluster, side by side.
+pub(crate) struct Arena {
+    ptr: *mut u8,
+    layout: Layout,
+}
+
+impl Arena {
+    /// `bytes` for each of `blocks`. None if there is no memory.
+    pub(crate) fn new(bytes: usize, blocks: usize) -> Self {
+        let layout = Layout::from_size_align(bytes.next_multiple_of(1024) * blocks, 1024).unwrap_or(Layout::new::<u8>());
+        // SAFETY: the size is not zero: every block has scratch.
+        let ptr = unsafe { alloc(layout) };
+        if ptr.is_null() {
+            handle_alloc_error(layout)
+        }
+        Arena { ptr, layout }
+    }
+    /// All ones: NaN in every floating-point type.
+    pub(crate) fn poison(&mut self) {
+        // SAFETY: the arena's own bytes, while no block runs.
+        unsafe { self.ptr.write_bytes(0xff, self.layout.size()) }
+    }
+    /// The memory of block `rank` of `blocks`.
+    pub(crate) fn of(&self, rank: u32, blocks: u32) -> Smem {
+        let stride = self.layout.size() / blocks as usize;
+        Smem { ptr: self.ptr.wrapping_add(rank as usize * stride), stride, rank }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.ptr, self.layout) }
+    }
+}
+
+/// An address in a block's shared memory.
+#[derive(Clone, Copy)]
+pub struct Smem {
+    pub(crate) ptr: *mut u8,
+    /// Bytes from one block of the cluster to the next.
+    stride: usize,
+    pub(crate) rank: u32,
+}
+
+impl Smem {
+    pub(crate) fn add(self, bytes: usize) -> Self {
+        Smem { ptr: self.ptr.wrapping_add(bytes), ..self }
+    }
+    /// The same place in block `rank` of the cluster.
+    pub(crate) fn peer(self, rank: u32) -> Self {
+        let first = self.ptr.wrapping_sub(self.rank as usize * self.stride);
+        Smem { ptr: first.wrapping_add(rank as usize * self.stride), rank, ..self }
+    }
+}
+
+/// The running block's number in its cluster.
+pub(crate) fn rank_of(base: Smem) -> u32 {
+    base.rank
+}
+
+/// Copies a box as the copy engine does: swizzled, zeros for what lies outside.
+///
+/// # Safety
+/// The box at `dst` is the caller's to write.
+pub(crate) unsafe fn load<T: Element, const R: usize, const C: usize>(
+    dst: Smem,
+    tile: &TmaTile<'_, T, R, C>,
+    column: usize,
+    row: usize,
+    rows: usize,
+    _: Barrier,
+) {
+    let in_chunk = 16 / size_of::<T>();
+    let (x, y) = (tile.x as usize + column, tile.y as usize + row);
+    for r in 0..rows {
+        for chunk in 0..SPAN / 16 {
+            let c = x + chunk * in_chunk;
+            let inside = if y + r < tile.raw.rows as usize {
+                (tile.raw.cols as usize).saturating_sub(c).min(in_chunk)
+            } else {
+                0
+            };
+            // SAFETY: `inside` elements lie in the view; the chunk lies in the box.
+            unsafe {
+                let to = dst.ptr.add(swizzle_128b(r * SPAN + chunk * 16));
+                let from = tile.base.wrapping_add((y + r) * tile.raw.row_stride as usize + c);
+                core::ptr::copy_nonoverlapping(from as *const u8, to, inside * size_of::<T>());
+                to.add(inside * size_of::<T>()).write_bytes(0, 16 - inside * size_of::<T>());
+            }
+        }
+    }
+}
+
+/// As [`load`], into all `K` blocks of the cluster.
+///
+/// # Safety
+/// As for [`load`], in all those blocks.
+pub(crate) unsafe fn multicast<T: Element, const R: usize, const C: usize, const K: usize>(
+    dst: Smem,
+    tile: &TmaTile<'_, T, R, C>,
+    column: usize,
+    row: usize,
+    rows: usize,
+    bar: Barrier,
+) {
+    for rank in 0..K as u32 {
+        // SAFETY: the caller's.
+        unsafe { load(dst.peer(rank), tile, column, row, rows, bar) }
+    }
+}
+
+/// Rounds and writes 64 rows of a warpgroup's accumulator, clipped to the window.
+///
+/// # Safety
+/// The window is the caller's alone.
+pub(crate) unsafe fn store_rows<T: Element<Value = f32>, const N: usize>(
+    w: &Window<T>,
+    regs: &<Width<N> as Wgmma>::Regs,
+) where
+    Width<N>: Wgmma,
+{
+    let regs = regs.as_ref();
+    for r in 0..w.rows as usize {
+        for c in 0..(w.cols as usize).min(N) {
+            // SAFETY: inside the window.
+            unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(regs[r * N + c])) }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The CPU backend: blocks run natively.
+//!
+//! Shared memory is an arena, poisoned with NaN when a block starts. Roles are threads. Slots are acquire/release
+//! counters, one pair a slot, with no lock between them, so that a wait that is missing is a data race, which
+//! ThreadSanitizer sees. The 128 threads of a warpgroup are one thread's loops. Blocks start in index order.
+
+mod barrier;
+mod entry;
+mod math;
+mod memory;
+mod monitor;
+mod run;
+mod wgmma;
+
+pub use barrier::Barrier;
+pub use memory::Smem;
+pub use run::{Block, Fault, Place, run};
+
+pub(crate) use barrier::*;
+pub(crate) use entry::*;
+pub use math::*;
+pub(crate) use memory::*;
+pub use wgmma::*;
+
+use core::marker::PhantomData;
+
+/// Marks tokens and everything that belongs to one role: neither `Send` nor `Sync`.
+pub type NotShared = PhantomData<BelongsToItsToken>;
+/// Named for the message that the compiler gives when a token would be shared.
+pub struct BelongsToItsToken(#[allow(dead_code)] *mut ());

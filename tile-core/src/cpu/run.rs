@@ -1,0 +1,166 @@
+//! Runs the blocks of a launch.
+
+use core::any::Any;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::string::{String, ToString};
+use std::sync::Mutex;
+use std::vec::Vec;
+
+use super::memory::{Arena, Smem};
+use super::monitor::{Monitor, PeerFailed};
+use crate::kernel::{Args, Kernel};
+
+/// Where a block stands: its cluster's number among the clusters, and its own in the cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The cluster's (without clusters: the block's) number.
+    pub worker: u32,
+    /// How many there are.
+    pub workers: u32,
+    /// The block's number in its cluster.
+    pub rank: u32,
+}
+
+impl Place {
+    /// On the host, before a launch.
+    pub const NOWHERE: Place = Place { worker: 0, workers: 1, rank: 0 };
+}
+
+/// One running block: where it stands and its shared memory.
+pub struct Block {
+    place: Place,
+    memory: Smem,
+}
+
+impl Block {
+    /// Where it stands.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+    /// Its shared memory from `offset` on.
+    pub fn shared_at(&self, offset: usize) -> Smem {
+        self.memory.add(offset)
+    }
+}
+
+/// What went wrong in which block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The block's number.
+    pub block: u32,
+    /// What it said.
+    pub message: String,
+}
+
+/// What all threads of a launch look at. Arguments are views of memory: each block takes its own by [`Args::at`].
+struct Launch<A> {
+    args: A,
+    workers: u32,
+    next: AtomicU32,
+    stop: AtomicBool,
+    fault: Mutex<Option<Fault>>,
+}
+// SAFETY: arguments are only read, and what blocks make of them is disjoint or read-only.
+unsafe impl<A> Sync for Launch<A> {}
+
+/// Runs `workers` blocks (clusters, if the kernel has them) of a launch, as many at a time as there are processors, and
+/// waits for all of them.
+pub fn run<K: Kernel>(args: K::Args<'_>, workers: u32) -> Result<(), Fault> {
+    let launch = Launch {
+        args,
+        workers,
+        next: AtomicU32::new(0),
+        stop: AtomicBool::new(false),
+        fault: Mutex::new(None),
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(workers as usize);
+    if threads <= 1 {
+        work::<K>(&launch);
+    } else {
+        std::thread::scope(|s| {
+            let launch = &launch;
+            let all: Vec<_> = (0..threads).map(|_| s.spawn(move || work::<K>(launch))).collect();
+            // joined one by one: that is an edge that sanitizers know, the scope's own counter is not
+            for t in all {
+                let _ = t.join();
+            }
+        });
+    }
+    match launch.fault.into_inner() {
+        Ok(None) => Ok(()),
+        Ok(Some(fault)) => Err(fault),
+        Err(_) => Err(Fault { block: 0, message: "a launch thread failed".to_string() }),
+    }
+}
+
+fn work<K: Kernel>(launch: &Launch<K::Args<'_>>) {
+    let mut arena = Arena::new(K::SHARED_BYTES as usize, K::CLUSTER as usize);
+    while !launch.stop.load(Ordering::Relaxed) {
+        let worker = launch.next.fetch_add(1, Ordering::Relaxed);
+        if worker >= launch.workers {
+            break;
+        }
+        arena.poison();
+        let result = catch_unwind(AssertUnwindSafe(|| cluster::<K>(launch, &arena, worker)));
+        if let Err(payload) = result {
+            launch.stop.store(true, Ordering::Relaxed);
+            let fault = Fault { block: worker * K::CLUSTER, message: message(&*payload) };
+            if let Ok(mut first) = launch.fault.lock() {
+                let earlier = first.as_ref().is_some_and(|f| f.block <= fault.block);
+                if !earlier {
+                    *first = Some(fault);
+                }
+            }
+        }
+    }
+}
+
+fn cluster<K: Kernel>(launch: &Launch<K::Args<'_>>, arena: &Arena, worker: u32) {
+    let monitor = Monitor::default();
+    let block = |rank: u32| {
+        let place = Place { worker, workers: launch.workers, rank };
+        let block = Block { place, memory: arena.of(rank, K::CLUSTER) };
+        let _role = monitor.enter("block");
+        // SAFETY: the counter gives each worker once, and each of its ranks runs once.
+        K::block(&block, unsafe { launch.args.at(place) });
+    };
+    if K::CLUSTER == 1 {
+        return block(0);
+    }
+    let block = Together(&block);
+    std::thread::scope(|s| {
+        let block = &block;
+        join((0..K::CLUSTER).map(|rank| s.spawn(move || block.0(rank))).collect());
+    });
+}
+
+/// A closure that several threads may call: `cluster` sees to it that they do not disturb each other.
+struct Together<F>(F);
+// SAFETY: see `Launch`; the monitor is atomics.
+unsafe impl<F> Sync for Together<F> {}
+
+/// Joins, and passes on the failure that came first in cause.
+pub(crate) fn join(threads: Vec<std::thread::ScopedJoinHandle<'_, ()>>) {
+    let mut failure: Option<std::boxed::Box<dyn Any + Send>> = None;
+    for t in threads {
+        if let Err(payload) = t.join()
+            && failure.as_ref().is_none_or(|f| f.is::<PeerFailed>())
+        {
+            failure = Some(payload);
+        }
+    }
+    if let Some(payload) = failure {
+        resume_unwind(payload)
+    }
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    if let Some(s) = payload.downcast_ref::<&str>() {
+        s.to_string()
+    } else if let Some(s) = payload.downcast_ref::<String>() {
+        s.clone()
+    } else {
+        "the block ended without a message".to_string()
+    }
+}

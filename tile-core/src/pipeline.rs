@@ -1,0 +1,296 @@
+//! Pipelines: a ring of slots in shared memory between one producer and the consumers of a block.
+//!
+//! A slot is empty, being filled, full, or being read. It can be written only through a [`FillSlot`] and read only
+//! through a [`FullSlot`]; both are linear. Dropping a full slot releases it; leaking it (`mem::forget`) never does, so
+//! the producer waits for ever and nothing is overwritten. A fill slot dropped unfilled is offered again, never
+//! published. The ends are lent to the role closures, so they can not be leaked, and a block does not exit before all
+//! bytes that its producer asked for have landed ([`Channel::drain`]).
+//!
+//! With a [`Multicast`](crate::shared::Multicast) tile in its stage a slot belongs to the whole cluster: it is empty
+//! when the consumers of all its blocks have released it.
+
+use core::marker::PhantomData;
+
+use crate::backend::{self, Barrier, NotShared, Smem};
+use crate::shared::{Shared, Stage};
+
+/// A ring of `STAGES` slots, each holding a stage `S`. A `#[shared]` parameter of a kernel.
+pub struct Pipeline<S: Stage, const STAGES: usize> {
+    base: Smem,
+    _p: PhantomData<fn() -> S>,
+}
+// SAFETY: it is an address; slots are reached through its ends alone.
+unsafe impl<S: Stage, const STAGES: usize> Sync for Pipeline<S, STAGES> {}
+// SAFETY: as above.
+unsafe impl<S: Stage, const STAGES: usize> Send for Pipeline<S, STAGES> {}
+
+// SAFETY: STAGES slots, then two barriers of 8 bytes for each.
+unsafe impl<S: Stage, const STAGES: usize> Shared for Pipeline<S, STAGES> {
+    const BYTES: usize = {
+        assert!(STAGES > 0, "a pipeline has at least one slot");
+        let bytes = STAGES * (S::BYTES + 16);
+        assert!(bytes <= 232_448 - 1024, "a pipeline exceeds the shared memory of a block");
+        bytes
+    };
+    #[inline(always)]
+    unsafe fn claim(base: Smem) -> Self {
+        Pipeline { base, _p: PhantomData }
+    }
+}
+
+impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
+    #[inline(always)]
+    fn full(&self, slot: u32) -> Barrier {
+        Barrier(self.base.add(STAGES * S::BYTES + slot as usize * 8))
+    }
+    #[inline(always)]
+    fn empty(&self, slot: u32) -> Barrier {
+        Barrier(self.base.add(STAGES * (S::BYTES + 8) + slot as usize * 8))
+    }
+    /// # Safety
+    /// Of a slot that the caller holds.
+    #[inline(always)]
+    unsafe fn stage(&self, slot: u32) -> S {
+        // SAFETY: the slot's bytes.
+        unsafe { S::at(self.base.add(slot as usize * S::BYTES)) }
+    }
+    /// Arrivals that fill a slot on the CPU: one from every block that sends into it. (On the device one arrival and
+    /// the bytes do.)
+    const FILLS: u32 = S::CLUSTER as u32;
+}
+
+/// What [`roles`](crate::roles::Cta::roles) can cut into a producing end and consuming ends: a pipeline, or several.
+///
+/// # Safety
+/// Implemented here alone.
+pub unsafe trait Channel: Sync {
+    /// The producing end.
+    type Producer<'p>
+    where
+        Self: 'p;
+    /// A consuming end.
+    type Consumer<'p>
+    where
+        Self: 'p;
+    /// Blocks that share slots.
+    #[doc(hidden)]
+    const CLUSTER: usize;
+    /// # Safety
+    /// By one thread, before any end exists.
+    #[doc(hidden)]
+    unsafe fn init(&self, consumers: u32);
+    #[doc(hidden)]
+    fn producer(&self, consumers: u32) -> Self::Producer<'_>;
+    #[doc(hidden)]
+    fn consumer(&self) -> Self::Consumer<'_>;
+    /// Waits until everything that the producer asked for has landed.
+    #[doc(hidden)]
+    fn drain(producer: Self::Producer<'_>);
+}
+
+// SAFETY: ends are made once each by `roles`.
+unsafe impl<S: Stage, const STAGES: usize> Channel for Pipeline<S, STAGES> {
+    type Producer<'p>
+        = Producer<'p, S, STAGES>
+    where
+        Self: 'p;
+    type Consumer<'p>
+        = Consumer<'p, S, STAGES>
+    where
+        Self: 'p;
+    const CLUSTER: usize = S::CLUSTER;
+    #[inline(always)]
+    unsafe fn init(&self, consumers: u32) {
+        let mut slot = 0;
+        while slot < STAGES as u32 {
+            // SAFETY: the caller's.
+            unsafe {
+                self.full(slot).init(1);
+                self.empty(slot).init(consumers * S::CLUSTER as u32);
+            }
+            slot += 1;
+        }
+    }
+    #[inline(always)]
+    fn producer(&self, consumers: u32) -> Producer<'_, S, STAGES> {
+        let releases = consumers * S::CLUSTER as u32;
+        Producer { ring: self, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
+    }
+    #[inline(always)]
+    fn consumer(&self) -> Consumer<'_, S, STAGES> {
+        Consumer { ring: self, slot: 0, phase: 0, _p: PhantomData }
+    }
+    #[inline(always)]
+    fn drain(p: Producer<'_, S, STAGES>) {
+        let mut slot = 0;
+        while slot < STAGES as u32 {
+            // Slots before the next one were filled in the running phase, the others in the one before.
+            let last = if slot < p.slot { p.phase.wrapping_add(1) } else { p.phase };
+            p.ring.full(slot).wait::<1>(last, Self::FILLS, "the producer's end waits for copies to land");
+            slot += 1;
+        }
+    }
+}
+
+// SAFETY: as for each.
+unsafe impl<A: Channel, B: Channel> Channel for (A, B) {
+    type Producer<'p>
+        = (A::Producer<'p>, B::Producer<'p>)
+    where
+        Self: 'p;
+    type Consumer<'p>
+        = (A::Consumer<'p>, B::Consumer<'p>)
+    where
+        Self: 'p;
+    const CLUSTER: usize = if A::CLUSTER > B::CLUSTER { A::CLUSTER } else { B::CLUSTER };
+    #[inline(always)]
+    unsafe fn init(&self, consumers: u32) {
+        // SAFETY: the caller's.
+        unsafe {
+            self.0.init(consumers);
+            self.1.init(consumers);
+        }
+    }
+    #[inline(always)]
+    fn producer(&self, consumers: u32) -> Self::Producer<'_> {
+        (self.0.producer(consumers), self.1.producer(consumers))
+    }
+    #[inline(always)]
+    fn consumer(&self) -> Self::Consumer<'_> {
+        (self.0.consumer(), self.1.consumer())
+    }
+    #[inline(always)]
+    fn drain(p: Self::Producer<'_>) {
+        A::drain(p.0);
+        B::drain(p.1);
+    }
+}
+
+/// The end that fills slots.
+pub struct Producer<'p, S: Stage, const STAGES: usize> {
+    ring: &'p Pipeline<S, STAGES>,
+    slot: u32,
+    /// The phase of `empty` to wait for: -1 on the first pass, when all slots are free.
+    phase: u32,
+    releases: u32,
+    _p: NotShared,
+}
+
+/// An empty slot. It borrows the producer, so there is one at a time; dropped or leaked unfilled, the same one comes
+/// again.
+pub struct FillSlot<'q, 'p, S: Stage, const STAGES: usize> {
+    from: &'q mut Producer<'p, S, STAGES>,
+}
+
+impl<'p, S: Stage, const STAGES: usize> Producer<'p, S, STAGES> {
+    /// Waits for the next slot to be empty.
+    #[inline(always)]
+    pub fn fill(&mut self) -> FillSlot<'_, 'p, S, STAGES> {
+        if !cfg!(tilewright_fault = "empty") {
+            let what = "the producer waits for an empty slot";
+            if const { S::CLUSTER > 1 } {
+                self.ring.empty(self.slot).wait::<2>(self.phase, self.releases, what);
+            } else {
+                self.ring.empty(self.slot).wait::<1>(self.phase, self.releases, what);
+            }
+        }
+        FillSlot { from: self }
+    }
+}
+
+impl<S: Stage, const STAGES: usize> FillSlot<'_, '_, S, STAGES> {
+    /// Starts filling every tile of the slot; it is full when all have landed.
+    #[inline(always)]
+    pub fn load(self, source: S::Source<'_>) {
+        let p = self.from;
+        let full = p.ring.full(p.slot);
+        full.expect(S::BYTES);
+        // SAFETY: every consumer of the slot has released it, the producer is unique, and the bytes are expected.
+        unsafe { p.ring.stage(p.slot).load(source, full) }
+        full.filled(S::CLUSTER);
+        p.slot += 1;
+        if p.slot == STAGES as u32 {
+            p.slot = 0;
+            p.phase = p.phase.wrapping_add(1);
+        }
+    }
+}
+
+/// An end that empties slots: one for each consumer.
+pub struct Consumer<'p, S: Stage, const STAGES: usize> {
+    ring: &'p Pipeline<S, STAGES>,
+    slot: u32,
+    phase: u32,
+    _p: NotShared,
+}
+
+impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
+    /// Waits for the next slot to be full.
+    #[inline(always)]
+    pub fn next(&mut self) -> FullSlot<'p, S, STAGES> {
+        let ring = self.ring;
+        if !cfg!(tilewright_fault = "full") {
+            let what = "a consumer waits for a full slot";
+            if const { S::CLUSTER > 1 } {
+                ring.full(self.slot).wait::<2>(self.phase, Pipeline::<S, STAGES>::FILLS, what);
+            } else {
+                ring.full(self.slot).wait::<1>(self.phase, Pipeline::<S, STAGES>::FILLS, what);
+            }
+        }
+        let release = Release {
+            empty: ring.empty(self.slot),
+            held: backend::Held::new(ring.full(self.slot), self.phase, Pipeline::<S, STAGES>::FILLS),
+            cluster: S::CLUSTER as u32,
+            _p: PhantomData,
+        };
+        // SAFETY: full, and held by the slot made here.
+        let stage = unsafe { ring.stage(self.slot) };
+        self.slot += 1;
+        if self.slot == STAGES as u32 {
+            self.slot = 0;
+            self.phase = self.phase.wrapping_add(1);
+        }
+        FullSlot { stage, release }
+    }
+}
+
+/// The duty to release one slot.
+pub(crate) struct Release<'p> {
+    empty: Barrier,
+    held: backend::Held,
+    cluster: u32,
+    _p: PhantomData<(&'p (), NotShared)>,
+}
+
+impl Release<'_> {
+    /// One thread of the warpgroup signs for all: right after a product has retired, which the warpgroup does together,
+    /// and after a warpgroup barrier otherwise.
+    #[inline(always)]
+    pub(crate) fn sign(&self) {
+        self.held.check();
+        backend::release(self.empty, self.cluster);
+    }
+}
+
+impl Drop for Release<'_> {
+    /// A slot given up without a product: warps that have not seen it full yet must, before it can be filled twice.
+    #[inline(always)]
+    fn drop(&mut self) {
+        backend::meet_before_release(self.cluster);
+        self.sign()
+    }
+}
+
+/// A full slot. Dropped, it is released; leaked, it never is.
+pub struct FullSlot<'p, S: Stage, const STAGES: usize> {
+    pub(crate) stage: S,
+    pub(crate) release: Release<'p>,
+}
+
+impl<S: Stage, const STAGES: usize> FullSlot<'_, S, STAGES> {
+    /// What it holds.
+    #[inline(always)]
+    pub fn tiles(&self) -> &S {
+        &self.stage
+    }
+}

@@ -1,0 +1,87 @@
+//! The 16-bit element types on the device: bits, with the hardware's conversions.
+
+use core::arch::asm;
+
+macro_rules! half {
+    ($(#[$doc:meta])* $name:ident, $to:literal, $from:literal) => {
+        $(#[$doc])*
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy, Debug, Default)]
+        #[repr(transparent)]
+        pub struct $name(u16);
+        // SAFETY: a transparent u16.
+        unsafe impl bytemuck::Zeroable for $name {}
+        // SAFETY: as above.
+        unsafe impl bytemuck::Pod for $name {}
+        impl PartialEq for $name {
+            #[inline(always)]
+            fn eq(&self, other: &Self) -> bool {
+                self.to_f32() == other.to_f32()
+            }
+        }
+        impl $name {
+            /// From its bits.
+            #[inline(always)]
+            pub const fn from_bits(bits: u16) -> Self {
+                Self(bits)
+            }
+            /// Its bits.
+            #[inline(always)]
+            pub const fn to_bits(self) -> u16 {
+                self.0
+            }
+            /// Exact.
+            #[inline(always)]
+            pub fn to_f32(self) -> f32 {
+                let r: f32;
+                // SAFETY: arithmetic on registers.
+                unsafe { asm!($to, out(reg32) r, in(reg16) self.0, options(pure, nomem, nostack)) }
+                r
+            }
+            /// To nearest even.
+            #[inline(always)]
+            pub fn from_f32(v: f32) -> Self {
+                let r: u16;
+                // SAFETY: arithmetic on registers.
+                unsafe { asm!($from, out(reg16) r, in(reg32) v, options(pure, nomem, nostack)) }
+                Self(r)
+            }
+        }
+    };
+}
+half!(
+    /// bfloat16: the upper half of an `f32`.
+    bf16, "{{ .reg .b32 t; cvt.u32.u16 t, {1}; shl.b32 {0}, t, 16; }}", "cvt.rn.bf16.f32 {0}, {1};"
+);
+half!(
+    /// IEEE half precision.
+    f16, "cvt.f32.f16 {0}, {1};", "cvt.rn.f16.f32 {0}, {1};"
+);
+
+/// Two values rounded to nearest even and packed, `lo` in the lower half.
+pub trait Pack16: crate::element::Element {
+    /// Packs.
+    fn pack(lo: f32, hi: f32) -> u32;
+}
+impl Pack16 for bf16 {
+    #[inline(always)]
+    fn pack(lo: f32, hi: f32) -> u32 {
+        let v: u32;
+        // SAFETY: arithmetic on registers.
+        unsafe {
+            asm!("cvt.rn.bf16x2.f32 {0}, {1}, {2};", out(reg32) v, in(reg32) hi, in(reg32) lo, options(pure, nomem, nostack))
+        }
+        v
+    }
+}
+impl Pack16 for f16 {
+    #[inline(always)]
+    fn pack(lo: f32, hi: f32) -> u32 {
+        let v: u32;
+        // SAFETY: arithmetic on registers.
+        unsafe {
+            asm!("cvt.rn.f16x2.f32 {0}, {1}, {2};", out(reg32) v, in(reg32) hi, in(reg32) lo, options(pure, nomem, nostack))
+        }
+        v
+    }
+}

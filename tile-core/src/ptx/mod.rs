@@ -1,0 +1,29 @@
+//! The device backend: what the vocabulary does on an NVIDIA GPU.
+//!
+//! Behind every SAFETY line of this module stand two facts. Tokens (`Cta`, `WarpGroup`) exist once per holder and
+//! everything that kernel code can see is uniform over its token, so `.aligned` operations are reached by all who must.
+//! And convergent operations are LLVM intrinsics (`sync`), never `asm!`, which LLVM would feel free to duplicate.
+
+pub mod element;
+mod barrier;
+mod entry;
+mod math;
+mod smem;
+mod store;
+mod sync;
+mod tma;
+mod wgmma;
+
+pub use barrier::Barrier;
+pub use element::Pack16;
+pub use entry::{__asm, BelongsToItsToken, NotShared, Place, finish, shared_at};
+pub use math::*;
+pub use smem::Smem;
+pub use wgmma::{MmaElement, Wgmma, Width};
+
+pub(crate) use barrier::*;
+pub(crate) use entry::*;
+pub(crate) use store::*;
+pub(crate) use sync::*;
+pub(crate) use tma::*;
+pub(crate) use wgmma::*;

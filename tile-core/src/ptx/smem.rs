@@ -1,0 +1,61 @@
+//! Shared memory: 32-bit addresses in the shared window.
+
+use core::arch::{asm, global_asm};
+
+global_asm!(".extern .shared .align 1024 .b8 tilewright_shared[];");
+
+/// An address in the block's shared memory.
+#[derive(Clone, Copy)]
+pub struct Smem(pub(crate) u32);
+
+impl Smem {
+    /// Where the block's dynamic shared memory begins: 1024-byte aligned.
+    #[inline(always)]
+    pub(crate) fn base() -> Self {
+        let r: u32;
+        // SAFETY: an address.
+        unsafe { asm!("mov.u32 {0}, tilewright_shared;", out(reg32) r, options(pure, nomem, nostack)) }
+        Smem(r)
+    }
+    /// `bytes` further.
+    #[inline(always)]
+    pub(crate) fn add(self, bytes: usize) -> Self {
+        Smem(self.0 + bytes as u32)
+    }
+    /// The same place in block `rank` of the cluster.
+    #[inline(always)]
+    pub(crate) fn peer(self, rank: u32) -> u32 {
+        let r: u32;
+        // SAFETY: an address.
+        unsafe {
+            asm!("mapa.shared::cluster.u32 {0}, {1}, {2};", out(reg32) r, in(reg32) self.0, in(reg32) rank, options(pure, nomem, nostack))
+        }
+        r
+    }
+    /// As a generic address.
+    #[inline(always)]
+    pub(crate) fn generic(self) -> *mut u8 {
+        let r: u64;
+        // SAFETY: an address.
+        unsafe {
+            asm!("{{ .reg .b64 t; cvt.u64.u32 t, {1}; cvta.shared.u64 {0}, t; }}", out(reg64) r, in(reg32) self.0, options(pure, nomem, nostack))
+        }
+        r as *mut u8
+    }
+    /// # Safety
+    /// The four bytes are the caller's to write.
+    #[inline(always)]
+    pub(crate) unsafe fn store_u32(self, v: u32) {
+        // SAFETY: the caller's.
+        unsafe { asm!("st.shared.b32 [{0}], {1};", in(reg32) self.0, in(reg32) v, options(nostack)) }
+    }
+    /// # Safety
+    /// Nobody writes the four bytes at the same time.
+    #[inline(always)]
+    pub(crate) unsafe fn load_u32(self) -> u32 {
+        let v: u32;
+        // SAFETY: the caller's.
+        unsafe { asm!("ld.shared.b32 {0}, [{1}];", out(reg32) v, in(reg32) self.0, options(nostack)) }
+        v
+    }
+}

@@ -1,0 +1,323 @@
+//! Global memory cut into tiles.
+//!
+//! A view is an address with extents and strides; it holds no reference, for `&mut` to memory that several threads hold
+//! would itself be undefined behaviour. Who may write which tile is in the types: [`Tiles`] is shared and `Copy`,
+//! [`TilesMut`] is neither `Copy` nor `Clone` and hands out each of its tiles once, by value, as [`TileMut`].
+//!
+//! The grid of tiles has `down() x across()` tiles. A view of rank 3 is a stack of matrices (slabs) of one shape; its
+//! tile rows run through the slabs one after the other, and a tile never reaches from one slab into the next. Tiles at
+//! the edges are clipped: what lies outside the view reads as zero and is not written.
+
+use core::marker::PhantomData;
+
+use crate::backend;
+use crate::element::Element;
+use crate::schedule::{Linear, Plan, Schedule};
+
+/// Extents and strides of a view, as they travel to the device. Strides count elements; columns are adjacent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RawView {
+    /// Rows of one slab.
+    pub rows: u32,
+    /// Columns of one slab.
+    pub cols: u32,
+    /// How many slabs are stacked: 1 for a matrix.
+    pub slabs: u32,
+    /// Unused, zero.
+    pub reserved: u32,
+    /// Elements from one row to the next.
+    pub row_stride: u64,
+    /// Elements from one slab to the next.
+    pub slab_stride: u64,
+}
+// SAFETY: six integers without padding; every bit pattern is valid.
+unsafe impl bytemuck::Zeroable for RawView {}
+// SAFETY: as above.
+unsafe impl bytemuck::Pod for RawView {}
+const _: () = assert!(size_of::<RawView>() == 32 && align_of::<RawView>() == 8);
+
+impl RawView {
+    /// A matrix of `rows` x `cols` with adjacent columns.
+    pub const fn matrix(rows: u32, cols: u32, row_stride: u64) -> Self {
+        RawView { rows, cols, slabs: 1, reserved: 0, row_stride, slab_stride: 0 }
+    }
+
+    /// Tile rows in one slab.
+    #[inline(always)]
+    pub const fn down_in_slab(&self, m: u32) -> u32 {
+        self.rows.div_ceil(m)
+    }
+
+    /// Where tile row `i` begins: its first row as (slab, row in the slab). Slab `slabs` is past the end.
+    #[inline(always)]
+    fn row_of(&self, i: u32, m: u32) -> (u32, u32) {
+        let down = self.down_in_slab(m);
+        if self.slabs == 1 {
+            return if i < down { (0, i * m) } else { (1, 0) };
+        }
+        let slab = i.checked_div(down).unwrap_or(self.slabs);
+        if slab < self.slabs { (slab, (i - slab * down) * m) } else { (self.slabs, 0) }
+    }
+}
+
+/// Who owns the memory of a view and on which device it lies: for the launcher, which tracks uses. Not on the device.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Copy)]
+pub struct Provenance<'a> {
+    /// The host's storage object, if the memory is the host crate's.
+    pub owner: Option<&'a (dyn core::any::Any + Send + Sync)>,
+    /// [`Provenance::CPU`], or a CUDA ordinal.
+    pub device: u32,
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl Provenance<'_> {
+    /// The device number of host memory.
+    pub const CPU: u32 = u32::MAX;
+    /// Host memory that nobody tracks.
+    pub const UNTRACKED_CPU: Provenance<'static> = Provenance { owner: None, device: Self::CPU };
+}
+
+/// A window on a view: where one tile lies, and how much of it is inside.
+pub(crate) struct Window<T> {
+    pub(crate) ptr: *mut T,
+    pub(crate) rows: u32,
+    pub(crate) cols: u32,
+    pub(crate) stride: u64,
+}
+impl<T> Clone for Window<T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Window<T> {}
+
+impl<T> Window<T> {
+    #[inline(always)]
+    fn of(base: *mut T, raw: &RawView, i: u32, j: u32, m: u32, n: u32) -> Self {
+        let (slab, row) = raw.row_of(i, m);
+        let inside = slab < raw.slabs && j < raw.cols.div_ceil(n);
+        let (rows, cols, col) = if inside { (raw.rows - row, raw.cols - j * n, j * n) } else { (0, 0, 0) };
+        let offset = slab as u64 * raw.slab_stride + row as u64 * raw.row_stride + col as u64;
+        Window {
+            // only `rows` x `cols` of it are ever touched, so an offset past the end is never followed
+            ptr: base.wrapping_add(offset as usize),
+            rows: if rows < m { rows } else { m },
+            cols: if cols < n { cols } else { n },
+            stride: raw.row_stride,
+        }
+    }
+}
+
+/// A read-only view cut into tiles of `M` x `N`. Freely copied.
+pub struct Tiles<'a, T, const M: usize, const N: usize> {
+    pub(crate) base: *const T,
+    pub(crate) raw: RawView,
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) provenance: Provenance<'a>,
+    _p: PhantomData<&'a T>,
+}
+impl<T, const M: usize, const N: usize> Clone for Tiles<'_, T, M, N> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T, const M: usize, const N: usize> Copy for Tiles<'_, T, M, N> {}
+// SAFETY: as `&[T]`: elements are Send and Sync, and a view only reads.
+unsafe impl<T: Element, const M: usize, const N: usize> Send for Tiles<'_, T, M, N> {}
+// SAFETY: as above.
+unsafe impl<T: Element, const M: usize, const N: usize> Sync for Tiles<'_, T, M, N> {}
+
+impl<'a, T: Element, const M: usize, const N: usize> Tiles<'a, T, M, N> {
+    /// Rows of the view (of one slab).
+    #[inline(always)]
+    pub fn rows(&self) -> u32 {
+        self.raw.rows
+    }
+    /// Columns of the view.
+    #[inline(always)]
+    pub fn cols(&self) -> u32 {
+        self.raw.cols
+    }
+    /// Tiles from top to bottom, through all slabs.
+    #[inline(always)]
+    pub fn down(&self) -> u32 {
+        self.raw.down_in_slab(M as u32) * self.raw.slabs
+    }
+    /// Tiles from left to right.
+    #[inline(always)]
+    pub fn across(&self) -> u32 {
+        self.raw.cols.div_ceil(N as u32)
+    }
+    /// The tile in row `i` and column `j` of the grid. A tile outside is empty: it reads as zeros.
+    #[inline(always)]
+    pub fn tile(&self, i: u32, j: u32) -> TileRef<'a, T, M, N> {
+        TileRef {
+            window: Window::of(self.base.cast_mut(), &self.raw, i, j, M as u32, N as u32),
+            _p: PhantomData,
+        }
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl<'a, T: Element, const M: usize, const N: usize> Tiles<'a, T, M, N> {
+    /// # Safety
+    /// `base` points to memory of `raw`'s extents and strides, readable on the device named and written by nobody
+    /// during `'a`, nor while a launch that was given this view is under way.
+    #[doc(hidden)]
+    pub unsafe fn from_raw(base: *const T, raw: RawView, provenance: Provenance<'a>) -> Self {
+        Tiles { base, raw, provenance, _p: PhantomData }
+    }
+}
+
+#[cfg(target_arch = "nvptx64")]
+impl<T: Element, const M: usize, const N: usize> Tiles<'_, T, M, N> {
+    /// # Safety
+    /// The launcher passed `base` and `raw` for a view of this type.
+    #[inline(always)]
+    pub(crate) unsafe fn receive(base: *mut u8, raw: RawView) -> Self {
+        Tiles { base: base as *const T, raw, _p: PhantomData }
+    }
+}
+
+/// One tile of a [`Tiles`]: something to load from.
+pub struct TileRef<'a, T, const M: usize, const N: usize> {
+    pub(crate) window: Window<T>,
+    _p: PhantomData<&'a T>,
+}
+impl<T, const M: usize, const N: usize> Clone for TileRef<'_, T, M, N> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T, const M: usize, const N: usize> Copy for TileRef<'_, T, M, N> {}
+
+/// A writable view cut into tiles of `M` x `N`: a launch's claim on its output.
+///
+/// Iterating over it in a kernel yields the tiles of the running block, in the order of the schedule `S`, each once. The
+/// schedule is part of the value, chosen at the launch: were it chosen in the kernel, blocks could choose different
+/// ones and overlap.
+pub struct TilesMut<'a, T, const M: usize, const N: usize, S = Linear> {
+    pub(crate) base: *mut T,
+    pub(crate) raw: RawView,
+    pub(crate) schedule: S,
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) provenance: Provenance<'a>,
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) place: backend::Place,
+    pub(crate) _p: PhantomData<&'a mut T>,
+}
+// SAFETY: as `&mut [T]`.
+unsafe impl<T: Element, const M: usize, const N: usize, S: Send> Send for TilesMut<'_, T, M, N, S> {}
+
+impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T, M, N, S> {
+    /// Rows of the view (of one slab).
+    #[inline(always)]
+    pub fn rows(&self) -> u32 {
+        self.raw.rows
+    }
+    /// Columns of the view.
+    #[inline(always)]
+    pub fn cols(&self) -> u32 {
+        self.raw.cols
+    }
+    /// The coordinates of the running block's tiles, in order.
+    #[inline(always)]
+    pub fn plan(&self) -> Plan<S> {
+        let (index, workers) = self.worker();
+        let down = self.raw.down_in_slab(M as u32) * self.raw.slabs;
+        Plan::new(self.schedule, down, self.raw.cols.div_ceil(N as u32), index, workers)
+    }
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    fn worker(&self) -> (u32, u32) {
+        backend::worker()
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn worker(&self) -> (u32, u32) {
+        (self.place.worker, self.place.workers)
+    }
+    /// # Safety
+    /// At most one live window on a tile.
+    #[inline(always)]
+    pub(crate) unsafe fn window(&self, i: u32, j: u32) -> Window<T> {
+        Window::of(self.base, &self.raw, i, j, M as u32, N as u32)
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl<'a, T: Element, const M: usize, const N: usize> TilesMut<'a, T, M, N, Linear> {
+    /// # Safety
+    /// `base` points to memory of `raw`'s extents and strides on the device named; its strides are injective; nobody
+    /// else reads or writes it during `'a`, nor while a launch that was given this view is under way.
+    #[doc(hidden)]
+    pub unsafe fn from_raw(base: *mut T, raw: RawView, provenance: Provenance<'a>) -> Self {
+        TilesMut { base, raw, schedule: Linear, provenance, place: backend::Place::NOWHERE, _p: PhantomData }
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T, M, N, S> {
+    /// The same claim, worked on in another order.
+    pub fn schedule<R: Schedule>(self, schedule: R) -> TilesMut<'a, T, M, N, R> {
+        TilesMut {
+            base: self.base,
+            raw: self.raw,
+            schedule,
+            provenance: self.provenance,
+            place: self.place,
+            _p: PhantomData,
+        }
+    }
+    /// # Safety
+    /// At most once for each worker of a launch.
+    pub(crate) unsafe fn at(&self, place: backend::Place) -> Self {
+        TilesMut { place, _p: PhantomData, ..*self }
+    }
+}
+
+#[cfg(target_arch = "nvptx64")]
+impl<T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'_, T, M, N, S> {
+    /// # Safety
+    /// The launcher passed `base`, `raw` and `schedule` for a view of this type; once a block.
+    #[inline(always)]
+    pub(crate) unsafe fn receive(base: *mut u8, raw: RawView, schedule: S) -> Self {
+        TilesMut { base: base as *mut T, raw, schedule, _p: PhantomData }
+    }
+}
+
+/// One tile of an output, by value: the running block's exclusive window on global memory.
+pub struct TileMut<'a, T, const M: usize, const N: usize> {
+    pub(crate) window: Window<T>,
+    _p: PhantomData<&'a mut T>,
+}
+
+/// The running block's tiles of a [`TilesMut`], with their coordinates.
+pub struct TilesIter<'a, T, const M: usize, const N: usize, S> {
+    tiles: TilesMut<'a, T, M, N, S>,
+    plan: Plan<S>,
+}
+
+impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> Iterator for TilesIter<'a, T, M, N, S> {
+    type Item = ((u32, u32), TileMut<'a, T, M, N>);
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (i, j) = self.plan.next()?;
+        // SAFETY: a plan yields each tile of its worker once, and workers share none.
+        let window = unsafe { self.tiles.window(i, j) };
+        Some(((i, j), TileMut { window, _p: PhantomData }))
+    }
+}
+
+impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> IntoIterator for TilesMut<'a, T, M, N, S> {
+    type Item = ((u32, u32), TileMut<'a, T, M, N>);
+    type IntoIter = TilesIter<'a, T, M, N, S>;
+    #[inline(always)]
+    fn into_iter(self) -> Self::IntoIter {
+        TilesIter { plan: self.plan(), tiles: self }
+    }
+}

@@ -51,30 +51,17 @@ impl Compiled {
     fn count(&self, op: &str) -> usize {
         let body = strip(&self.raw);
         let all = convergent_counts(&body[body.find(".entry k(").unwrap()..]);
-        all.iter()
-            .filter(|(o, _)| o.starts_with(op))
-            .map(|(_, n)| n)
-            .sum()
+        all.iter().filter(|(o, _)| o.starts_with(op)).map(|(_, n)| n).sum()
     }
 
     #[track_caller]
     fn clean(&self) {
-        assert!(
-            self.findings.is_empty(),
-            "{:?}\n{}",
-            self.findings,
-            self.ptx
-        );
+        assert!(self.findings.is_empty(), "{:?}\n{}", self.findings, self.ptx);
     }
 
     #[track_caller]
     fn found(&self, what: &str) {
-        assert!(
-            self.findings.iter().any(|f| f.contains(what)),
-            "{:?}\n{}",
-            self.findings,
-            self.raw
-        );
+        assert!(self.findings.iter().any(|f| f.contains(what)), "{:?}\n{}", self.findings, self.raw);
     }
 
     #[track_caller]
@@ -93,22 +80,12 @@ fn bench() -> Option<Bench> {
     common::compiler().map(|c| Bench::new(c, &common::cache()).unwrap())
 }
 
-fn compile(
-    bench: &Bench,
-    name: &str,
-    arch: &str,
-    code: &str,
-    without: Option<&str>,
-) -> Result<Compiled, Error> {
+fn compile(bench: &Bench, name: &str, arch: &str, code: &str, without: Option<&str>) -> Result<Compiled, Error> {
     let raw = bench.ptx(name, &format!("{PRELUDE}\n{code}"), arch, without)?;
     let done = finish(&raw).unwrap();
     assert_eq!(done.entries.len(), 1);
     let findings = lint(&raw, &done.items);
-    Ok(Compiled {
-        findings,
-        ptx: done.ptx,
-        raw,
-    })
+    Ok(Compiled { findings, ptx: done.ptx, raw })
 }
 
 /// Compiles and assembles: what ptxas refuses is no cure.
@@ -117,26 +94,16 @@ fn cured(name: &str, arch: &str, code: &str) -> Option<Compiled> {
     c.clean();
     let (report, _) = assemble(&c, name, arch)?;
     assert!(report.notes.is_empty(), "{:?}", report.notes);
-    assert!(
-        report
-            .functions
-            .iter()
-            .all(|f| f.entry && f.stack == 0 && f.spills == 0)
-    );
+    assert!(report.functions.iter().all(|f| f.entry && f.stack == 0 && f.spills == 0));
     Some(c)
 }
 
 fn assemble(c: &Compiled, name: &str, arch: &str) -> Option<(tilewright_build::Report, usize)> {
     let Some(ptxas) = Ptxas::find(Path::new(env!("CARGO_MANIFEST_DIR"))) else {
-        assert!(
-            std::env::var_os("TILEWRIGHT_REQUIRE_DEVICE").is_none(),
-            "there is no ptxas"
-        );
+        assert!(std::env::var_os("TILEWRIGHT_REQUIRE_DEVICE").is_none(), "there is no ptxas");
         return None;
     };
-    let (code, report) = ptxas
-        .assemble(&c.ptx, arch, &common::scratch(name))
-        .unwrap();
+    let (code, report) = ptxas.assemble(&c.ptx, arch, &common::scratch(name)).unwrap();
     Some((report, code.len()))
 }
 
@@ -172,10 +139,7 @@ fn lanes_in_loop(barrier: &str) -> String {
 
 #[test]
 fn convergent_intrinsics_stay_single() {
-    for (i, shape) in [lanes_around("barrier(0);"), lanes_in_loop("barrier(0);")]
-        .iter()
-        .enumerate()
-    {
+    for (i, shape) in [lanes_around("barrier(0);"), lanes_in_loop("barrier(0);")].iter().enumerate() {
         let Some(c) = cured(&format!("single_{i}"), "sm_90a", shape) else {
             return;
         };
@@ -199,18 +163,8 @@ fn jump_threading_is_off() {
     let code = lanes_around("_syncthreads();");
     let with = compile(&bench, "threaded", "sm_80", &code, None).unwrap();
     assert_eq!(with.count("bar"), 1, "{}", with.ptx);
-    let fault = compile(
-        &bench,
-        "threaded_fault",
-        "sm_80",
-        &code,
-        Some("JumpThreading"),
-    )
-    .unwrap();
-    eprintln!(
-        "with jump threading: {} barriers for one",
-        fault.count("bar")
-    );
+    let fault = compile(&bench, "threaded_fault", "sm_80", &code, Some("JumpThreading")).unwrap();
+    eprintln!("with jump threading: {} barriers for one", fault.count("bar"));
 }
 
 /// llvm#179553: ordered read-modify-writes lose their order. There are none: the target has no atomics.
@@ -260,11 +214,7 @@ fn tensor_maps_by_value() {
         c.has(".param .align 64 .b8 k_param_1[128]");
         c.lacks("local");
         // sm_80 gets 7.0 from the compiler, which has no `cvta.param`
-        c.has(if arch == "sm_80" {
-            ".version 7.7"
-        } else {
-            ".version 8.0"
-        });
+        c.has(if arch == "sm_80" { ".version 7.7" } else { ".version 8.0" });
     }
 }
 
@@ -277,9 +227,7 @@ fn the_address_of_a_parameter_is_local_memory() {
             asm!("st.u64 [{0}], 1;", in(reg64) &mut map, options(nostack));
             *p = map.0[3];
         } }"#;
-    compile(&bench, "local_map", "sm_90a", code, None)
-        .unwrap()
-        .found("local");
+    compile(&bench, "local_map", "sm_90a", code, None).unwrap().found("local");
 }
 
 /// Without launch bounds, ptxas ignores `setmaxnreg` (C7508).
@@ -293,18 +241,11 @@ fn launch_bounds_make_setmaxnreg_count() {
     };
     c.has(".maxntid 128, 1, 1\n.minnctapersm 1\n{");
     assert_eq!(c.count("setmaxnreg.dec"), 1);
-    let fault = Compiled {
-        ptx: c.ptx.replace(".maxntid 128, 1, 1\n.minnctapersm 1\n", ""),
-        ..c
-    };
+    let fault = Compiled { ptx: c.ptx.replace(".maxntid 128, 1, 1\n.minnctapersm 1\n", ""), ..c };
     let Some((report, _)) = assemble(&fault, "no_bounds", "sm_90a") else {
         return;
     };
-    assert!(
-        report.notes.iter().any(|n| n.contains("setmaxnreg")),
-        "{:?}",
-        report.notes
-    );
+    assert!(report.notes.iter().any(|n| n.contains("setmaxnreg")), "{:?}", report.notes);
 }
 
 #[test]
@@ -316,10 +257,7 @@ fn clusters_are_accepted() {
         return;
     };
     let bounds = ".minnctapersm 1\n";
-    let pair = c.ptx.replace(
-        bounds,
-        &format!("{bounds}.explicitcluster\n.reqnctapercluster 2, 1, 1\n"),
-    );
+    let pair = c.ptx.replace(bounds, &format!("{bounds}.explicitcluster\n.reqnctapercluster 2, 1, 1\n"));
     assert_ne!(pair, c.ptx);
     let Some((report, _)) = assemble(&Compiled { ptx: pair, ..c }, "cluster", "sm_90a") else {
         return;
@@ -353,15 +291,9 @@ fn arrays_stay_in_registers_when_written_out() {
             while i < n { acc[(i * 7 & 63) as usize] += *p.add(i as usize); i += 1; }
             *p = acc[(n & 63) as usize];
         } }"#;
-    compile(&bench, "rolled", "sm_80", rolled, None)
-        .unwrap()
-        .found("local memory");
-    let sums: String = (0..64)
-        .map(|i| format!("acc[{i}] += *p.add({i}) * x;"))
-        .collect();
-    let stores: String = (0..64)
-        .map(|i| format!("*p.add({i}) = acc[{i}];"))
-        .collect();
+    compile(&bench, "rolled", "sm_80", rolled, None).unwrap().found("local memory");
+    let sums: String = (0..64).map(|i| format!("acc[{i}] += *p.add({i}) * x;")).collect();
+    let stores: String = (0..64).map(|i| format!("*p.add({i}) = acc[{i}];")).collect();
     let straight = format!(
         r#"#[unsafe(no_mangle)]
         pub unsafe extern "ptx-kernel" fn k(p: *mut f32, n: u32) {{ unsafe {{
@@ -410,11 +342,7 @@ fn conversions_are_one_instruction() {
         return;
     };
     c.has("cvt.rn.bf16x2.f32");
-    let instructions = c
-        .ptx
-        .lines()
-        .filter(|l| l.ends_with(';') && !l.trim_start().starts_with('.'))
-        .count();
+    let instructions = c.ptx.lines().filter(|l| l.ends_with(';') && !l.trim_start().starts_with('.')).count();
     assert!(instructions < 12, "{}", c.ptx);
 }
 
@@ -429,16 +357,8 @@ fn divisions_leave_no_panic() {
     };
     let fault = compile(&bench, "divide", "sm_80", &entry("*p = *p / n;"), None).unwrap();
     assert!(!fault.findings.is_empty(), "{}", fault.ptx);
-    cured(
-        "divide_checked",
-        "sm_80",
-        &entry("*p = (*p).checked_div(n).unwrap_or(0);"),
-    );
-    cured(
-        "divide_nonzero",
-        "sm_80",
-        &entry("if let Some(n) = core::num::NonZeroU32::new(n) { *p = *p / n; }"),
-    );
+    cured("divide_checked", "sm_80", &entry("*p = (*p).checked_div(n).unwrap_or(0);"));
+    cured("divide_nonzero", "sm_80", &entry("if let Some(n) = core::num::NonZeroU32::new(n) { *p = *p / n; }"));
 }
 
 /// A thin pointer that is a parameter itself is known to be global.
@@ -514,12 +434,7 @@ fn products_follow_their_fence() {
     let Some(c) = cured("product", "sm_90a", code) else {
         return;
     };
-    for op in [
-        "wgmma.fence",
-        "wgmma.mma_async",
-        "wgmma.commit_group",
-        "wgmma.wait_group",
-    ] {
+    for op in ["wgmma.fence", "wgmma.mma_async", "wgmma.commit_group", "wgmma.wait_group"] {
         assert_eq!(c.count(op), 1, "{op}\n{}", c.ptx);
     }
 }
@@ -532,9 +447,7 @@ fn statics_cannot_be_written() {
         static mut COUNT: u32 = 0;
         #[unsafe(no_mangle)]
         pub unsafe extern "ptx-kernel" fn k(p: *mut u32, i: u32) { unsafe { COUNT += i; *p = COUNT; } }"#;
-    compile(&bench, "statics", "sm_80", code, None)
-        .unwrap()
-        .found("writes to the module's variable");
+    compile(&bench, "statics", "sm_80", code, None).unwrap().found("writes to the module's variable");
 }
 
 /// Debug sections are invalid in old PTX, and line numbers name files of one machine.

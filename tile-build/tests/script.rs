@@ -29,9 +29,7 @@ fn package(name: &str, core: &Path) -> PathBuf {
     let dir = common::scratch(name);
     let facade = Path::new(HERE).join("tests/fixtures/repo/facade");
     let kernels = Path::new(HERE).join("tests/fixtures/repo/kernels/src/kernels.rs");
-    let text = std::fs::read_to_string(kernels)
-        .unwrap()
-        .replace("fixture__", "user__");
+    let text = std::fs::read_to_string(kernels).unwrap().replace("fixture__", "user__");
     let write = |file: &str, text: &str| {
         std::fs::create_dir_all(dir.join(file).parent().unwrap()).unwrap();
         std::fs::write(dir.join(file), text).unwrap();
@@ -56,9 +54,7 @@ fn package(name: &str, core: &Path) -> PathBuf {
 /// Runs the package; `compiler` as `TILEWRIGHT_RUSTC`. Returns what it printed and what cargo said.
 fn run(dir: &Path, compiler: Option<&str>) -> (String, String) {
     let mut c = Command::new(env!("CARGO"));
-    c.current_dir(dir)
-        .args(["run", "--offline", "--target-dir"])
-        .arg(dir.join("target"));
+    c.current_dir(dir).args(["run", "--offline", "--target-dir"]).arg(dir.join("target"));
     match compiler {
         Some(path) => c.env("TILEWRIGHT_RUSTC", path),
         None => c.env_remove("TILEWRIGHT_RUSTC"),
@@ -74,16 +70,8 @@ fn lend_core(dir: &Path) {
     let to = dir.join("target/tilewright");
     std::fs::create_dir_all(&to).unwrap();
     // what makes a target folder one
-    std::fs::write(
-        dir.join("target/CACHEDIR.TAG"),
-        "Signature: 8a477f597d28d172789f06886806bc55\n",
-    )
-    .unwrap();
-    for e in std::fs::read_dir(common::cache())
-        .into_iter()
-        .flatten()
-        .filter_map(Result::ok)
-    {
+    std::fs::write(dir.join("target/CACHEDIR.TAG"), "Signature: 8a477f597d28d172789f06886806bc55\n").unwrap();
+    for e in std::fs::read_dir(common::cache()).into_iter().flatten().filter_map(Result::ok) {
         let done = e.path().join("done").exists();
         if done && e.file_name().to_string_lossy().starts_with("core-") {
             #[cfg(unix)]
@@ -94,16 +82,10 @@ fn lend_core(dir: &Path) {
 
 #[test]
 fn without_a_compiler_it_says_what_to_install() {
-    let dir = package(
-        "script-none",
-        &Path::new(HERE).join("tests/fixtures/repo/core"),
-    );
+    let dir = package("script-none", &Path::new(HERE).join("tests/fixtures/repo/core"));
     let (printed, said) = run(&dir, Some("there-is-none"));
     assert_eq!(printed, "");
-    assert!(
-        said.contains("run on the CPU alone") && said.contains("apt-get install rustc-web"),
-        "{said}"
-    );
+    assert!(said.contains("run on the CPU alone") && said.contains("apt-get install rustc-web"), "{said}");
 }
 
 #[test]
@@ -116,10 +98,7 @@ fn compiled_then_shipped_then_published() {
     let manifest = std::fs::read_to_string(core.join("Cargo.toml")).unwrap();
     std::fs::write(
         core.join("Cargo.toml"),
-        manifest.replace(
-            "edition.workspace = true",
-            "edition = \"2024\"\n[workspace]",
-        ),
+        manifest.replace("edition.workspace = true", "edition = \"2024\"\n[workspace]"),
     )
     .unwrap();
     let dir = package("script-compiled", &core);
@@ -130,13 +109,8 @@ fn compiled_then_shipped_then_published() {
     assert_eq!(printed, ENTRIES, "{said}");
 
     // shipped and up to date: no compiler is looked for
-    let built = std::fs::read_dir(dir.join("target/debug/build"))
-        .unwrap()
-        .filter_map(Result::ok);
-    let built = built
-        .map(|e| e.path().join("out/ptx"))
-        .find(|p| p.join("manifest.toml").exists())
-        .unwrap();
+    let built = std::fs::read_dir(dir.join("target/debug/build")).unwrap().filter_map(Result::ok);
+    let built = built.map(|e| e.path().join("out/ptx")).find(|p| p.join("manifest.toml").exists()).unwrap();
     common::copy(&built, &dir.join("ptx"));
     let (printed, said) = run(&dir, Some("there-is-none"));
     assert_eq!(printed, ENTRIES, "{said}");

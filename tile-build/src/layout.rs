@@ -1,20 +1,6 @@
 //! Where packages and folders are: in this repository, in a registry's folder, in a vendored tree.
 
-use std::env;
 use std::path::{Path, PathBuf};
-
-/// The folder of another package of this project, as seen by the running build script.
-///
-/// First what the package says of itself (`links` and `cargo::metadata=dir=..`, which cargo hands on as
-/// `DEP_<LINKS>_DIR`), then `repository_dir` in the same repository, then its neighbour in a registry or vendored tree.
-pub fn package_dir(package: &str, repository_dir: &str) -> Option<PathBuf> {
-    let key = format!("DEP_{}_DIR", package.replace('-', "_").to_uppercase());
-    if let Some(dir) = env::var_os(key) {
-        return Some(dir.into());
-    }
-    let here = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from)?;
-    near(&here, package, repository_dir)
-}
 
 /// The folder of a package near this crate's own source. `None` when only cargo knows.
 pub(crate) fn sibling(package: &str, repository_dir: &str) -> Option<PathBuf> {

@@ -36,7 +36,6 @@ pub use compiler::DeviceCompiler;
 pub use error::{Error, INSTALL_HELP};
 pub use hash::sha256;
 pub use images::{Built, Cubin, Image};
-pub use layout::package_dir;
 pub use manifest::{CubinRecord, ImageRecord, MANIFEST, Manifest, counts_text, readable};
 pub use ptx::EntryMeta;
 pub use ptxas::{FunctionReport, Ptxas, Report};

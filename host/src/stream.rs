@@ -109,7 +109,9 @@ impl Stream {
     /// # Safety
     /// `raw` is a `CUstream` of the device's primary context. It is not destroyed while this stream, a clone of it, or
     /// a tensor that was used on it is alive. Tensors see work given to the stream through this crate alone: what others
-    /// do with a tensor's memory, they order themselves.
+    /// do with a tensor's memory, they order themselves. While somebody else captures it into a graph, nothing is
+    /// allocated or freed on it, what is used on it is used on no other stream, and the graph is replayed only while its
+    /// tensors live and nothing else uses them.
     pub unsafe fn from_raw(device: &Device, raw: *mut std::ffi::c_void) -> Result<Stream> {
         let Some(context) = device.cuda else {
             return Err(Error::Unsupported { what: "a CUDA stream", device: device.to_string() });

@@ -86,11 +86,11 @@ fn check_args<K: Kernel>(device: Device, args: &K::Args<'_>) -> Result<u64> {
 }
 
 fn run_on_cpu<K: Kernel>(device: Device, args: K::Args<'_>, tiles: u64) -> Result<()> {
+    // Fewer workers than tiles is right too: each takes its share. A few a processor even out unequal tiles.
     let workers = match K::GRID {
-        Grid::PerTile => tiles,
+        Grid::PerTile => tiles.min(8 * u64::from(device.multiprocessors())),
         Grid::Persistent => tiles.min(device.multiprocessors().into()),
     };
-    // Fewer workers than tiles is right too: each takes its share.
     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
     backend::run::<K>(args, workers).map_err(|fault| Error::Kernel {
         name: K::NAME,

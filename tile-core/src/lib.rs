@@ -17,7 +17,7 @@
 #![no_std]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(stdarch_nvptx, link_llvm_intrinsics, abi_unadjusted)
+    feature(stdarch_nvptx, link_llvm_intrinsics, abi_unadjusted, stmt_expr_attributes)
 )]
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
 #![warn(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

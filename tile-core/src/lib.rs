@@ -11,12 +11,13 @@
 //! | [`layout`] | swizzles, matrix descriptors and register fragments as pure functions |
 //! | [`schedule`] | which block works on which tile |
 //! | [`view`] | global memory cut into tiles: [`Tiles`](view::Tiles), [`TilesMut`](view::TilesMut) |
+//! | [`tile`] | register tiles: load, map, reduce, store |
 //! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
 //! | [`kernel`] | what `#[kernel]` makes of a function |
 #![no_std]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(stdarch_nvptx, link_llvm_intrinsics, abi_unadjusted)
+    feature(stdarch_nvptx, link_llvm_intrinsics, abi_unadjusted, stmt_expr_attributes)
 )]
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
 #![warn(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -33,6 +34,7 @@ pub mod pipeline;
 pub mod roles;
 pub mod schedule;
 pub mod shared;
+pub mod tile;
 pub mod tma;
 pub mod view;
 mod widths;
@@ -60,8 +62,10 @@ pub mod prelude {
     pub use crate::roles::{Cta, Output, WarpGroup};
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule};
     pub use crate::shared::{Multicast, SharedTile, Staging};
+    pub use crate::layout::{ByColumns, ByRows, Layout, Over};
+    pub use crate::tile::{PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
-    pub use crate::view::{TileMut, TileRef, Tiles, TilesMut};
+    pub use crate::view::{StripMut, TileMut, TileRef, Tiles, TilesMut};
 }
 
 /// What the code that `#[kernel]` generates, and the host crate, refer to. Not for use by hand.

@@ -11,13 +11,16 @@ mod math;
 mod smem;
 mod store;
 mod sync;
+mod tile;
 mod tma;
 mod wgmma;
 
 pub use barrier::Barrier;
 pub use element::Pack16;
 pub use entry::{__asm, BelongsToItsToken, NotShared, Place, finish, shared_at};
-pub use math::*;
+#[allow(unused_imports)]
+pub(crate) use math::{max_nan, min_nan};
+pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 pub use smem::Smem;
 pub use wgmma::{MmaElement, Wgmma, Width};
 
@@ -25,5 +28,6 @@ pub(crate) use barrier::*;
 pub(crate) use entry::*;
 pub(crate) use store::*;
 pub(crate) use sync::*;
+pub(crate) use tile::*;
 pub(crate) use tma::*;
 pub(crate) use wgmma::*;

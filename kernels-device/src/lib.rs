@@ -7,4 +7,4 @@ pub mod elementwise;
 pub mod gemm;
 pub mod rmsnorm;
 
-tilewright::images!(none);
+tilewright::images!();

@@ -41,8 +41,8 @@ fn raw(rows: usize, cols: usize) -> RawView {
 const HERE: Provenance<'static> = Provenance::UNTRACKED_CPU;
 const MAP: TensorMap = TensorMap([0; 16]);
 
-macro_rules! both_outputs {
-    ($t:ty, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
+macro_rules! staged {
+    ($t:ty, $bn:literal, $stages:literal, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
         let (m, n, k) = ($m, $n, $k);
         case::<$t>(m, n, k, |a, b, c| {
             // SAFETY: the slices hold the matrices and outlive the launch.
@@ -53,10 +53,18 @@ macro_rules! both_outputs {
                     TmaTilesMut::from_raw(c.as_mut_ptr(), raw(m, n), MAP, HERE).schedule(Grouped::<8>),
                 )
             };
-            backend::run::<hopper::staged<$t>>(args, $clusters).unwrap();
+            backend::run::<hopper::staged<$t, $bn, $stages>>(args, $clusters).unwrap();
         });
+    }};
+}
+
+macro_rules! both_outputs {
+    ($t:ty, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
+        staged!($t, 256, 4, $m, $n, $k, $clusters);
+        staged!($t, 128, 6, $m, $n, $k, $clusters);
+        let (m, n, k) = ($m, $n, $k);
         case::<$t>(m, n, k, |a, b, c| {
-            // SAFETY: as above.
+            // SAFETY: the slices hold the matrices and outlive the launch.
             let args = unsafe {
                 (
                     TmaTiles::from_raw(a.as_ptr(), raw(m, k), MAP, HERE),
@@ -64,7 +72,7 @@ macro_rules! both_outputs {
                     TilesMut::from_raw(c.as_mut_ptr(), raw(m, n), HERE).schedule(Grouped::<8>),
                 )
             };
-            backend::run::<hopper::direct<$t>>(args, $clusters).unwrap();
+            backend::run::<hopper::direct<$t, 256, 4>>(args, $clusters).unwrap();
         });
     }};
 }

@@ -45,6 +45,40 @@ pub const fn stmatrix_offset(thread: u32, group: u32) -> u32 {
     swizzle_128b((row * SPAN as u32 + column * 2) as usize) as u32
 }
 
+/// The 64-byte swizzle on byte offsets from a 512-byte boundary: bits 4-5 are XORed with bits 7-8.
+#[inline(always)]
+pub const fn swizzle_64b(offset: usize) -> usize {
+    offset ^ (offset >> 7 & 3) << 4
+}
+
+/// Byte offset of row `r`, byte `b` of the row, in a block's operand tile: rows of 64 or 128 bytes, one after the other,
+/// with the swizzle of their width. Eight rows' chunks of one column lie in different banks, and 16 rows further the
+/// swizzle is the same: an offset moves there by a constant.
+#[inline(always)]
+pub const fn operand_offset(row_bytes: usize, r: usize, b: usize) -> usize {
+    let offset = r * row_bytes + b;
+    if row_bytes == 64 { swizzle_64b(offset) } else { swizzle_128b(offset) }
+}
+
+/// Row and 16-byte chunk at which `lane` points `ldmatrix.x4`, for a left operand of 16 rows x 16 two-byte columns.
+#[inline(always)]
+pub const fn ldmatrix_a(lane: u32) -> (u32, u32) {
+    (lane % 16, lane / 16)
+}
+
+/// The same for a right operand of 16 rows (two products' columns) x 16 two-byte columns: registers 0 and 1 belong to
+/// the first eight rows, 2 and 3 to the others.
+#[inline(always)]
+pub const fn ldmatrix_b(lane: u32) -> (u32, u32) {
+    (lane % 8 + lane / 16 * 8, lane / 8 % 2)
+}
+
+/// Row and column, within a 16 x 8 product of `mma.sync`, of register `i` of `lane`.
+#[inline(always)]
+pub const fn mma_d(lane: u32, i: u32) -> (u32, u32) {
+    (lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2)
+}
+
 mod sealed {
     pub trait Sealed {}
 }
@@ -227,6 +261,65 @@ mod tests {
         assert_eq!(d >> 62, 1);
         // one k-step of 16 two-byte elements is 32 bytes: 2 units
         assert_eq!(k_major_descriptor(0x1_2420) - d, 2);
+    }
+
+    #[test]
+    fn operand_tiles_are_swizzled_injectively_and_without_bank_conflicts() {
+        for row_bytes in [64, 128] {
+            let mut seen = vec![false; 256 * row_bytes];
+            for r in 0..256 {
+                for b in 0..row_bytes {
+                    let at = operand_offset(row_bytes, r, b);
+                    assert!(!core::mem::replace(&mut seen[at], true));
+                    assert_eq!(at % 16, b % 16);
+                    assert_eq!(operand_offset(row_bytes, r + 16, b), at + 16 * row_bytes);
+                    // a later chunk of the same row is an XOR away
+                    assert_eq!(operand_offset(row_bytes, r, b % 16) ^ (b / 16 * 16), at);
+                }
+            }
+            assert!(seen.iter().all(|&s| s));
+            for r in (0..64).step_by(8) {
+                for chunk in 0..row_bytes / 16 {
+                    let mut banks: Vec<_> =
+                        (r..r + 8).map(|r| operand_offset(row_bytes, r, chunk * 16) % 128 / 16).collect();
+                    banks.sort();
+                    assert_eq!(banks, (0..8).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+
+    /// ldmatrix.x4: lane 8q+i points at row i of matrix q; register q of a lane holds row lane/4, columns 2(lane%4), +1
+    /// of matrix q. The PTX ISA's table for m16n8k16, with g = lane/4, c = lane%4: A's registers are (g, 2c),
+    /// (g+8, 2c), (g, 2c+8), (g+8, 2c+8); B's are (k 2c, n g), (k 2c+8, n g).
+    #[test]
+    fn ldmatrix_gives_the_fragments_of_the_isa() {
+        for lane in 0..32 {
+            let (g, c) = (lane / 4, lane % 4);
+            let a = [(g, 2 * c), (g + 8, 2 * c), (g, 2 * c + 8), (g + 8, 2 * c + 8)];
+            let b = [(g, 2 * c), (g, 2 * c + 8), (g + 8, 2 * c), (g + 8, 2 * c + 8)];
+            for q in 0..4u32 {
+                let (row, chunk) = ldmatrix_a(q * 8 + g);
+                assert_eq!((row, chunk * 8 + 2 * c), a[q as usize], "A, lane {lane}, register {q}");
+                let (row, chunk) = ldmatrix_b(q * 8 + g);
+                assert_eq!((row, chunk * 8 + 2 * c), b[q as usize], "B, lane {lane}, register {q}");
+            }
+        }
+    }
+
+    #[test]
+    fn products_cover_their_tile_as_the_isa_says() {
+        let mut seen = [0; 128];
+        for lane in 0..32 {
+            let (g, c) = (lane / 4, lane % 4);
+            let d = [(g, 2 * c), (g, 2 * c + 1), (g + 8, 2 * c), (g + 8, 2 * c + 1)];
+            for i in 0..4 {
+                assert_eq!(mma_d(lane, i), d[i as usize]);
+                let (r, c) = mma_d(lane, i);
+                seen[(r * 8 + c) as usize] += 1;
+            }
+        }
+        assert!(seen.iter().all(|&s| s == 1));
     }
 
     fn spread_is_a_bijection<const M: usize, const N: usize, L: Layout<M, N>>() {

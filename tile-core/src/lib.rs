@@ -13,6 +13,7 @@
 //! | [`view`] | global memory cut into tiles: [`Tiles`](view::Tiles), [`TilesMut`](view::TilesMut) |
 //! | [`tile`] | register tiles: load, map, reduce, store |
 //! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
+//! | [`dot`] | block-level products of such tiles |
 //! | [`kernel`] | what `#[kernel]` makes of a function |
 #![no_std]
 #![cfg_attr(
@@ -25,6 +26,7 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
+pub mod dot;
 pub mod element;
 pub mod kernel;
 pub mod layout;
@@ -35,6 +37,7 @@ pub mod roles;
 pub mod schedule;
 pub mod shared;
 pub mod tile;
+mod splits;
 pub mod tma;
 pub mod view;
 mod widths;
@@ -50,8 +53,9 @@ pub use tilewright_macros::kernel;
 
 /// Everything a kernel file needs: `use tilewright::prelude::*;`.
 pub mod prelude {
-    pub use crate::backend::{MmaElement, Wgmma, Width};
+    pub use crate::backend::{BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
     pub use crate::backend::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+    pub use crate::dot::{BlockAcc, Stages};
     pub use crate::element::{DType, Element, bf16, f16};
     pub use crate::kernel;
     #[cfg(not(target_arch = "nvptx64"))]

@@ -5,6 +5,7 @@
 //! ThreadSanitizer sees. The 128 threads of a warpgroup are one thread's loops. Blocks start in index order.
 
 mod barrier;
+mod dot;
 mod entry;
 mod math;
 mod memory;
@@ -14,10 +15,12 @@ mod tile;
 mod wgmma;
 
 pub use barrier::Barrier;
+pub use dot::{BlockProduct, DotElement, Split};
 pub use memory::Smem;
 pub use run::{Block, Fault, Place, run};
 
 pub(crate) use barrier::*;
+pub(crate) use dot::{dot, store_block};
 pub(crate) use entry::*;
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};

@@ -6,8 +6,11 @@
 
 pub mod element;
 mod barrier;
+mod cp_async;
+mod dot;
 mod entry;
 mod math;
+pub(crate) mod mma_sync;
 mod smem;
 mod store;
 mod sync;
@@ -16,15 +19,18 @@ mod tma;
 mod wgmma;
 
 pub use barrier::Barrier;
+pub use dot::DotElement;
 pub use element::Pack16;
 pub use entry::{__asm, BelongsToItsToken, NotShared, Place, finish, shared_at};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+pub use mma_sync::{BlockProduct, Split};
 pub use smem::Smem;
 pub use wgmma::{MmaElement, Wgmma, Width};
 
 pub(crate) use barrier::*;
+pub(crate) use dot::{dot, store_block};
 pub(crate) use entry::*;
 pub(crate) use store::*;
 pub(crate) use sync::*;

@@ -1,0 +1,386 @@
+//! The loop of a block-level product, and its stores.
+//!
+//! Source of the scheme: CUTLASS's multistage kernels for sm_80. `STAGES - 1` tiles are on their way while one is
+//! multiplied; within a tile, the fragments of the next 16 of depth are loaded while tensor cores work on these.
+
+use core::arch::asm;
+
+use super::cp_async::{commit_copies, fill, wait_copies};
+use super::element::Pack16;
+use super::mma_sync::{BlockProduct, Split};
+use super::smem::Smem;
+use super::sync::{block_barrier, shuffle_xor, tid};
+use crate::element::{Element, bf16, f16};
+use crate::view::{TileRef, Window};
+
+/// Element types that block-level products read and write: `f32`, `f16`, `bf16`.
+pub trait DotElement: Element<Value = f32> {
+    /// # Safety
+    /// As for [`dot`].
+    #[doc(hidden)]
+    unsafe fn run<'a, const M: usize, const N: usize, const K: usize, const STAGES: usize, const THREADS: usize>(
+        regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+        ring: Smem,
+        steps: u32,
+        operands: impl Fn(u32) -> (TileRef<'a, Self, M, K>, TileRef<'a, Self, N, K>),
+    ) where
+        Split<M, N, THREADS>: BlockProduct;
+    /// Writes a row of four products side by side, of which this thread has two values each.
+    /// # Safety
+    /// By the whole warp; the window is the block's.
+    #[doc(hidden)]
+    unsafe fn store_four(w: &Window<Self>, whole: bool, row: u32, column: u32, v: [[f32; 2]; 4]);
+    /// Bytes at a time of a fast store.
+    #[doc(hidden)]
+    const VECTOR: u64;
+}
+
+macro_rules! half {
+    ($t:ty, $multiply:ident) => {
+        impl DotElement for $t {
+            #[inline(always)]
+            unsafe fn run<
+                'a,
+                const M: usize,
+                const N: usize,
+                const K: usize,
+                const STAGES: usize,
+                const THREADS: usize,
+            >(
+                regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+                ring: Smem,
+                steps: u32,
+                operands: impl Fn(u32) -> (TileRef<'a, Self, M, K>, TileRef<'a, Self, N, K>),
+            ) where
+                Split<M, N, THREADS>: BlockProduct,
+            {
+                // SAFETY: the caller's; inlined, the tensor cores' part is the whole warp's.
+                unsafe {
+                    tensor_loop::<Self, M, N, K, STAGES, THREADS>(
+                        regs,
+                        ring,
+                        steps,
+                        operands,
+                        #[inline(always)]
+                        |d, x| Split::<M, N, THREADS>::$multiply(d, x),
+                    )
+                }
+            }
+            #[inline(always)]
+            unsafe fn store_four(w: &Window<Self>, whole: bool, row: u32, column: u32, v: [[f32; 2]; 4]) {
+                // SAFETY: the caller's.
+                unsafe { store_16bit(w, whole, row, column, v) }
+            }
+            const VECTOR: u64 = 16;
+        }
+    };
+}
+half!(bf16, multiply_bf16);
+half!(f16, multiply_f16);
+
+impl DotElement for f32 {
+    #[inline(always)]
+    unsafe fn run<'a, const M: usize, const N: usize, const K: usize, const STAGES: usize, const THREADS: usize>(
+        regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+        ring: Smem,
+        steps: u32,
+        operands: impl Fn(u32) -> (TileRef<'a, Self, M, K>, TileRef<'a, Self, N, K>),
+    ) where
+        Split<M, N, THREADS>: BlockProduct,
+    {
+        // SAFETY: the caller's.
+        unsafe { fma_loop::<M, N, K, STAGES, THREADS>(regs, ring, steps, operands) }
+    }
+    #[inline(always)]
+    unsafe fn store_four(w: &Window<Self>, whole: bool, row: u32, column: u32, v: [[f32; 2]; 4]) {
+        // SAFETY: the caller's.
+        unsafe { store_f32(w, whole, row, column, v) }
+    }
+    const VECTOR: u64 = 8;
+}
+
+/// `regs += A B^T` over `steps` pairs of tiles.
+///
+/// # Safety
+/// By the whole block, which has the ring of `STAGES` stages to itself. Nothing is in flight in it before; nor after,
+/// when all threads have met.
+#[inline(always)]
+pub(crate) unsafe fn dot<
+    'a,
+    T: DotElement,
+    const M: usize,
+    const N: usize,
+    const K: usize,
+    const STAGES: usize,
+    const THREADS: usize,
+>(
+    regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+    ring: Smem,
+    steps: u32,
+    operands: impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>),
+) where
+    Split<M, N, THREADS>: BlockProduct,
+{
+    // SAFETY: the caller's.
+    unsafe { T::run::<M, N, K, STAGES, THREADS>(regs, ring, steps, operands) };
+    wait_copies::<0>();
+    block_barrier();
+}
+
+/// Starts filling the stage at `to`, if there is such a step. Always ends a group, so that groups count steps.
+///
+/// # Safety
+/// As for [`fill`].
+#[inline(always)]
+unsafe fn fill_stage<'a, T: DotElement, const M: usize, const N: usize, const K: usize, const THREADS: usize>(
+    to: Smem,
+    step: u32,
+    steps: u32,
+    operands: &impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>),
+) {
+    if step < steps {
+        let (a, b) = operands(step);
+        // SAFETY: the caller's. A row has 64 bytes or 128: `Stages` has seen to that.
+        unsafe {
+            if const { K * size_of::<T>() == 64 } {
+                fill::<T, M, 64, THREADS>(to, &a.window);
+                fill::<T, N, 64, THREADS>(to.add(M * 64), &b.window);
+            } else {
+                fill::<T, M, 128, THREADS>(to, &a.window);
+                fill::<T, N, 128, THREADS>(to.add(M * 128), &b.window);
+            }
+        }
+    }
+    commit_copies();
+}
+
+/// Waits until all but the newest `STAGES - 2` steps have landed, for every thread.
+#[inline(always)]
+fn await_stage<const STAGES: usize>() {
+    match STAGES {
+        2 => wait_copies::<0>(),
+        3 => wait_copies::<1>(),
+        4 => wait_copies::<2>(),
+        5 => wait_copies::<3>(),
+        _ => wait_copies::<4>(),
+    }
+    block_barrier();
+}
+
+/// # Safety
+/// As for [`dot`].
+#[inline(always)]
+unsafe fn tensor_loop<
+    'a,
+    T: DotElement,
+    const M: usize,
+    const N: usize,
+    const K: usize,
+    const STAGES: usize,
+    const THREADS: usize,
+>(
+    regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+    ring: Smem,
+    steps: u32,
+    operands: impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>),
+    multiply: impl Fn(&mut <Split<M, N, THREADS> as BlockProduct>::Regs, &<Split<M, N, THREADS> as BlockProduct>::Fragments),
+) where
+    Split<M, N, THREADS>: BlockProduct,
+{
+    let (row, stage) = const { (K * 2, (M + N) * K * 2) };
+    // SAFETY: stages are filled once all have read them (the barrier of the step before), and read once filled.
+    unsafe {
+        let mut s = 0;
+        while s < STAGES - 1 {
+            fill_stage::<T, M, N, K, THREADS>(ring.add(s * stage), s as u32, steps, &operands);
+            s += 1;
+        }
+        await_stage::<STAGES>();
+        let (a, b) = Split::<M, N, THREADS>::lanes(row);
+        // 16 of depth are 32 bytes: an XOR in the lane's offset.
+        let load = #[inline(always)]
+        |at: Smem, deep: usize| {
+            let (a, b) = (at.add(a ^ deep * 32), at.add(M * row).add(b ^ deep * 32));
+            if const { K * 2 == 64 } {
+                Split::<M, N, THREADS>::load::<64>(a, b)
+            } else {
+                Split::<M, N, THREADS>::load::<128>(a, b)
+            }
+        };
+        let (mut read, mut write) = (0, (STAGES - 1) * stage);
+        let mut now = load(ring, 0);
+        let mut k = 0;
+        while k < steps {
+            // The stage that the step before read: all have met since.
+            let next = load(ring.add(read), 1);
+            fill_stage::<T, M, N, K, THREADS>(ring.add(write), k + (STAGES as u32 - 1), steps, &operands);
+            write = read;
+            multiply(regs, &now);
+            now = next;
+            if const { K == 64 } {
+                let next = load(ring.add(read), 2);
+                multiply(regs, &now);
+                let last = load(ring.add(read), 3);
+                multiply(regs, &next);
+                now = last;
+            }
+            await_stage::<STAGES>();
+            read += stage;
+            if read == STAGES * stage {
+                read = 0;
+            }
+            // After the last step these are stale, and not used.
+            let next = load(ring.add(read), 0);
+            multiply(regs, &now);
+            now = next;
+            k += 1;
+        }
+    }
+}
+
+/// # Safety
+/// As for [`dot`].
+#[inline(always)]
+unsafe fn fma_loop<
+    'a,
+    const M: usize,
+    const N: usize,
+    const K: usize,
+    const STAGES: usize,
+    const THREADS: usize,
+>(
+    regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+    ring: Smem,
+    steps: u32,
+    operands: impl Fn(u32) -> (TileRef<'a, f32, M, K>, TileRef<'a, f32, N, K>),
+) where
+    Split<M, N, THREADS>: BlockProduct,
+{
+    let (row, stage) = const { (K * 4, (M + N) * K * 4) };
+    // SAFETY: stages are filled once all have read them (the barrier of the step), and read once filled.
+    unsafe {
+        let mut s = 0;
+        while s < STAGES - 1 {
+            fill_stage::<f32, M, N, K, THREADS>(ring.add(s * stage), s as u32, steps, &operands);
+            s += 1;
+        }
+        let (mut read, mut write) = (0, (STAGES - 1) * stage);
+        let mut k = 0;
+        while k < steps {
+            await_stage::<STAGES>();
+            fill_stage::<f32, M, N, K, THREADS>(ring.add(write), k + (STAGES as u32 - 1), steps, &operands);
+            write = read;
+            let (a, b) = (ring.add(read), ring.add(read + M * row));
+            let mut chunk = 0;
+            while chunk < row / 16 {
+                if const { K * 4 == 64 } {
+                    Split::<M, N, THREADS>::multiply_f32::<64>(regs, a, b, chunk);
+                } else {
+                    Split::<M, N, THREADS>::multiply_f32::<128>(regs, a, b, chunk);
+                }
+                chunk += 1;
+            }
+            read += stage;
+            if read == STAGES * stage {
+                read = 0;
+            }
+            k += 1;
+        }
+    }
+}
+
+/// Rounds and writes a block's accumulator, clipped to the window.
+///
+/// # Safety
+/// By the whole block, whose window it is.
+#[inline(always)]
+pub(crate) unsafe fn store_block<T: DotElement, const M: usize, const N: usize, const THREADS: usize>(
+    w: &Window<T>,
+    regs: &<Split<M, N, THREADS> as BlockProduct>::Regs,
+) where
+    Split<M, N, THREADS>: BlockProduct,
+{
+    let whole = w.rows == M as u32
+        && w.cols == N as u32
+        && (w.ptr as u64 | w.stride * size_of::<T>() as u64) % T::VECTOR == 0;
+    if whole {
+        Split::<M, N, THREADS>::fours(
+            regs,
+            #[inline(always)]
+            // SAFETY: the caller's.
+            |row, column, v| unsafe { T::store_four(w, true, row, column, v) },
+        );
+    } else {
+        Split::<M, N, THREADS>::fours(
+            regs,
+            #[inline(always)]
+            // SAFETY: the caller's.
+            |row, column, v| unsafe { T::store_four(w, false, row, column, v) },
+        );
+    }
+}
+
+/// The four lanes that share a row exchange values, so that each has eight neighbours: 16 bytes.
+///
+/// # Safety
+/// As for [`DotElement::store_four`].
+#[inline(always)]
+unsafe fn store_16bit<T: Pack16>(w: &Window<T>, whole: bool, row: u32, column: u32, v: [[f32; 2]; 4]) {
+    let (lane, t) = (tid() % 4, tid() % 32);
+    let [a, b, c, d] =
+        [T::pack(v[0][0], v[0][1]), T::pack(v[1][0], v[1][1]), T::pack(v[2][0], v[2][1]), T::pack(v[3][0], v[3][1])];
+    // A transpose of 4 x 4 words between 4 lanes, in two exchanges.
+    let exchange = #[inline(always)]
+    |lo: u32, hi: u32, bit: u32| {
+        let odd = lane & bit != 0;
+        let got = shuffle_xor(if odd { lo } else { hi }, bit);
+        if odd { (got, hi) } else { (lo, got) }
+    };
+    let ((a, b), (c, d)) = (exchange(a, b, 1), exchange(c, d, 1));
+    let ((a, c), (b, d)) = (exchange(a, c, 2), exchange(b, d, 2));
+    let (r, c0) = (row + t / 4, column + lane * 8);
+    let to = w.ptr.wrapping_add((r as u64 * w.stride + c0 as u64) as usize);
+    if whole {
+        // SAFETY: inside, aligned.
+        unsafe {
+            asm!("st.global.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}};", in(reg64) to, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack))
+        }
+        return;
+    }
+    let left = if r < w.rows && c0 < w.cols { w.cols - c0 } else { 0 };
+    let words = [a, b, c, d];
+    let mut i = 0;
+    while i < 4 {
+        // SAFETY: only elements inside the window are written.
+        unsafe {
+            asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.gt.u32 p, {1}, {3}; setp.gt.u32 q, {1}, {4}; @p st.global.b16 [{2}], l; @q st.global.b16 [{2}+2], h; }}",
+                in(reg32) words[i], in(reg32) left, in(reg64) to.wrapping_add(2 * i),
+                in(reg32) 2 * i as u32, in(reg32) 2 * i as u32 + 1, options(nostack));
+        }
+        i += 1;
+    }
+}
+
+/// # Safety
+/// As for [`DotElement::store_four`].
+#[inline(always)]
+unsafe fn store_f32(w: &Window<f32>, whole: bool, row: u32, column: u32, v: [[f32; 2]; 4]) {
+    let t = tid() % 32;
+    let (r, c0) = (row + t / 4, column + t % 4 * 2);
+    let to = w.ptr.wrapping_add((r as u64 * w.stride + c0 as u64) as usize);
+    let mut i = 0;
+    while i < 4 {
+        let (c, to) = (c0 + 8 * i as u32, to.wrapping_add(8 * i));
+        // SAFETY: only elements inside the window are written.
+        unsafe {
+            if whole {
+                asm!("st.global.v2.f32 [{0}], {{{1}, {2}}};", in(reg64) to, in(reg32) v[i][0], in(reg32) v[i][1], options(nostack));
+            } else {
+                let left = if r < w.rows && c < w.cols { w.cols - c } else { 0 };
+                asm!("{{ .reg .pred p, q; setp.gt.u32 p, {1}, 0; setp.gt.u32 q, {1}, 1; @p st.global.f32 [{0}], {2}; @q st.global.f32 [{0}+4], {3}; }}",
+                    in(reg64) to, in(reg32) left, in(reg32) v[i][0], in(reg32) v[i][1], options(nostack));
+            }
+        }
+        i += 1;
+    }
+}

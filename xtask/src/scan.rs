@@ -3,13 +3,10 @@
 
 use crate::step::{Failure, Outcome};
 use std::path::{Path, PathBuf};
-use tilewright_build::ptx::is_convergent;
+use tilewright_build::ptx::{INLINE_ALLOWED, is_convergent};
 
 /// The device sides of the sources.
 const FOLDERS: [&str; 2] = ["tile-core/src", "kernels-device/src"];
-
-/// There is no intrinsic for it. A fence that is one holds it in place.
-const ALLOWED: &str = "wgmma.mma_async.";
 
 pub fn run(root: &Path) -> Outcome {
     let (mut files, mut found, mut blocks) = (Vec::new(), Vec::new(), 0);
@@ -61,7 +58,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
 /// at, not only the first of a statement.
 fn convergent(asm: &str) -> Vec<String> {
     asm.split(|c: char| c.is_whitespace() || matches!(c, ';' | '{' | '}' | ','))
-        .filter(|w| w.contains('.') && is_convergent(w) && !w.starts_with(ALLOWED))
+        .filter(|w| w.contains('.') && is_convergent(w) && !INLINE_ALLOWED.iter().any(|a| w.starts_with(a)))
         .map(str::to_string)
         .collect()
 }

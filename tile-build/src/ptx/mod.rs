@@ -3,7 +3,7 @@
 mod lint;
 mod pass;
 
-pub use lint::{convergent_counts, is_convergent, lint};
+pub use lint::{INLINE_ALLOWED, convergent_counts, is_convergent, lint};
 pub use pass::{EntryMeta, Finished, finish};
 
 /// Changes with what the pass emits.

@@ -275,6 +275,10 @@ const NEEDS: [(&str, (u32, u32)); 10] = [
     ("tanh.approx", (7, 0)),
 ];
 
+/// Qualifiers that do.
+const QUALIFIERS: [(&str, (u32, u32)); 3] =
+    [(".L2::64B", (7, 4)), (".L2::128B", (7, 4)), (".L2::256B", (7, 4))];
+
 fn raise_version(all: &mut [Item]) -> Result<(u32, u32), String> {
     let mut need = (0, 0);
     for item in all.iter() {
@@ -285,6 +289,11 @@ fn raise_version(all: &mut [Item]) -> Result<(u32, u32), String> {
             need = need.max((7, 8));
         }
         for s in statements(body) {
+            for (qualifier, version) in QUALIFIERS {
+                if s.op.contains(qualifier) {
+                    need = need.max(version);
+                }
+            }
             for (op, version) in NEEDS {
                 if s.op.starts_with(op) && s.op[op.len()..].chars().next().is_none_or(|c| c == '.')
                 {

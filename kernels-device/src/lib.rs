@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod elementwise;
 pub mod gemm;
+pub mod rmsnorm;
 
 tilewright::images!();

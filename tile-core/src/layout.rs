@@ -79,6 +79,113 @@ pub const fn mma_d(lane: u32, i: u32) -> (u32, u32) {
     (lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2)
 }
 
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// How many adjacent elements a thread holds in one piece.
+pub struct Chunk<const LEN: usize>;
+/// Sealed: every [`Chunk`].
+pub trait Chunks: sealed::Sealed + 'static {
+    /// How many.
+    #[doc(hidden)]
+    const LEN: usize;
+}
+impl<const LEN: usize> sealed::Sealed for Chunk<LEN> {}
+impl<const LEN: usize> Chunks for Chunk<LEN> {
+    const LEN: usize = LEN;
+}
+
+/// The most elements of a register tile that one thread can hold.
+pub const MOST_PER_THREAD: usize = 64;
+
+/// How the elements of an `M` x `N` register tile are spread over the threads of a block: a bijection between
+/// (thread, register) and (row, column), in which runs of [`CHUNK`](Self::CHUNK) registers are adjacent columns. Sealed.
+pub trait Layout<const M: usize, const N: usize>: sealed::Sealed + 'static {
+    /// Threads of the block.
+    #[doc(hidden)]
+    const THREADS: usize;
+    /// Elements of a thread.
+    #[doc(hidden)]
+    const PER_THREAD: usize;
+    /// Adjacent ones.
+    #[doc(hidden)]
+    const CHUNK: usize;
+    /// Distinguishes layouts of one shape.
+    #[doc(hidden)]
+    const ID: usize;
+    /// Row and column of register `i` of thread `t`.
+    #[doc(hidden)]
+    fn at(t: u32, i: u32) -> (u32, u32);
+}
+
+/// A layout for blocks of `THREADS` threads. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "a tile that is spread over another number of threads than this block has",
+    note = "a tile belongs to blocks of the size of the one that loaded it"
+)]
+pub trait Over<const THREADS: usize>: sealed::Sealed {}
+
+/// Every row belongs to `THREADS / M` adjacent threads; neighbours hold neighbouring chunks, so that they read and
+/// write memory together. Made for reductions along rows.
+pub struct ByRows<const THREADS: usize, C>(core::marker::PhantomData<C>);
+
+impl<const THREADS: usize, C: Chunks> sealed::Sealed for ByRows<THREADS, C> {}
+impl<const THREADS: usize, C: Chunks> Over<THREADS> for ByRows<THREADS, C> {}
+impl<const THREADS: usize, C: Chunks> ByRows<THREADS, C> {
+    /// Threads of one row.
+    pub(crate) const fn threads_of_row(m: usize) -> usize {
+        assert!(m > 0 && THREADS % m == 0, "a block's threads are shared out evenly among the rows of a tile");
+        let r = THREADS / m;
+        assert!(r % 32 == 0 || 32 % r == 0, "a row of a tile belongs to whole warps, or several rows share one evenly");
+        r
+    }
+}
+impl<const THREADS: usize, C: Chunks, const M: usize, const N: usize> Layout<M, N> for ByRows<THREADS, C> {
+    const THREADS: usize = THREADS;
+    const PER_THREAD: usize = {
+        assert!(
+            N % (Self::threads_of_row(M) * C::LEN) == 0,
+            "a tile's width is a multiple of what the threads of a row hold at once: 16 bytes each"
+        );
+        assert!(M * N / THREADS <= MOST_PER_THREAD, "a thread holds at most 64 elements of a tile");
+        M * N / THREADS
+    };
+    const CHUNK: usize = C::LEN;
+    const ID: usize = C::LEN;
+    #[inline(always)]
+    fn at(t: u32, i: u32) -> (u32, u32) {
+        let (r, c) = (const { Self::threads_of_row(M) as u32 }, const { C::LEN as u32 });
+        (t / r, i / c * (r * c) + t % r * c + i % c)
+    }
+}
+
+/// Threads run along the columns first: `N / CHUNK` of them hold a row's chunks, and the next as many the next row.
+/// Made for reductions over rows, where the reduced dimension is the strided one.
+pub struct ByColumns<const THREADS: usize, C>(core::marker::PhantomData<C>);
+
+impl<const THREADS: usize, C: Chunks> sealed::Sealed for ByColumns<THREADS, C> {}
+impl<const THREADS: usize, C: Chunks> Over<THREADS> for ByColumns<THREADS, C> {}
+impl<const THREADS: usize, C: Chunks, const M: usize, const N: usize> Layout<M, N> for ByColumns<THREADS, C> {
+    const THREADS: usize = THREADS;
+    const PER_THREAD: usize = {
+        assert!(
+            N % C::LEN == 0 && 32 % (N / C::LEN) == 0,
+            "the chunks of a row, 16 bytes each, are shared out evenly within a warp"
+        );
+        assert!(M % (THREADS / (N / C::LEN)) == 0, "a tile's rows are shared out evenly among the block's threads");
+        assert!(M * N / THREADS <= MOST_PER_THREAD, "a thread holds at most 64 elements of a tile");
+        M * N / THREADS
+    };
+    const CHUNK: usize = C::LEN;
+    const ID: usize = C::LEN | 1 << 8;
+    #[inline(always)]
+    fn at(t: u32, i: u32) -> (u32, u32) {
+        let (across, c) = (const { (N / C::LEN) as u32 }, const { C::LEN as u32 });
+        (t / across + i / c * (THREADS as u32 / across), t % across * c + i % c)
+    }
+}
+
 #[cfg(all(test, not(target_arch = "nvptx64")))]
 mod tests {
     use super::*;
@@ -213,5 +320,29 @@ mod tests {
             }
         }
         assert!(seen.iter().all(|&s| s == 1));
+    }
+
+    fn spread_is_a_bijection<const M: usize, const N: usize, L: Layout<M, N>>() {
+        let mut seen = std::vec![0u32; M * N];
+        for t in 0..L::THREADS as u32 {
+            for i in 0..L::PER_THREAD as u32 {
+                let (row, column) = L::at(t, i);
+                seen[row as usize * N + column as usize] += 1;
+                let (row0, column0) = L::at(t, i / L::CHUNK as u32 * L::CHUNK as u32);
+                assert_eq!((row, column), (row0, column0 + i % L::CHUNK as u32), "a chunk is adjacent");
+            }
+        }
+        assert!(seen.iter().all(|&n| n == 1));
+    }
+
+    #[test]
+    fn register_tiles_are_spread_by_bijections() {
+        spread_is_a_bijection::<1, 4096, ByRows<256, Chunk<8>>>();
+        spread_is_a_bijection::<1, 8192, ByRows<512, Chunk<4>>>();
+        spread_is_a_bijection::<8, 256, ByRows<256, Chunk<8>>>();
+        spread_is_a_bijection::<64, 64, ByRows<256, Chunk<4>>>();
+        spread_is_a_bijection::<2, 1536, ByRows<192, Chunk<16>>>();
+        spread_is_a_bijection::<256, 32, ByColumns<256, Chunk<8>>>();
+        spread_is_a_bijection::<128, 64, ByColumns<256, Chunk<4>>>();
     }
 }

@@ -11,6 +11,7 @@
 //! | [`layout`] | swizzles, matrix descriptors and register fragments as pure functions |
 //! | [`schedule`] | which block works on which tile |
 //! | [`view`] | global memory cut into tiles: [`Tiles`](view::Tiles), [`TilesMut`](view::TilesMut) |
+//! | [`tile`] | register tiles: load, map, reduce, store |
 //! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
 //! | [`dot`] | block-level products of such tiles |
 //! | [`kernel`] | what `#[kernel]` makes of a function |
@@ -35,6 +36,7 @@ pub mod pipeline;
 pub mod roles;
 pub mod schedule;
 pub mod shared;
+pub mod tile;
 mod splits;
 pub mod tma;
 pub mod view;
@@ -64,8 +66,10 @@ pub mod prelude {
     pub use crate::roles::{Cta, Output, WarpGroup};
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule};
     pub use crate::shared::{Multicast, SharedTile, Staging};
+    pub use crate::layout::{ByColumns, ByRows, Layout, Over};
+    pub use crate::tile::{PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
-    pub use crate::view::{TileMut, TileRef, Tiles, TilesMut};
+    pub use crate::view::{StripMut, TileMut, TileRef, Tiles, TilesMut};
 }
 
 /// What the code that `#[kernel]` generates, and the host crate, refer to. Not for use by hand.

@@ -82,6 +82,12 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
         if CLUSTER > 1 { backend::rank_of(self.scratch) } else { 0 }
     }
 
+    /// All threads of the block meet.
+    #[inline(always)]
+    pub(crate) fn meet(&mut self) {
+        backend::block_barrier()
+    }
+
     const WARPGROUPS: usize = {
         assert!(THREADS % 128 == 0 && THREADS >= 256, "roles need a producer and at least one consumer warpgroup");
         THREADS / 128

@@ -167,6 +167,21 @@ fn await_stage<const STAGES: usize>() {
     block_barrier();
 }
 
+/// The warp's fragments of 16 of depth, the `deep`th such of the stage at `at`: 32 bytes each, an XOR in a lane's offset.
+///
+/// # Safety
+/// By the whole warp; the stage is full.
+#[inline(always)]
+unsafe fn load<P: BlockProduct, const M: usize, const K: usize>(
+    at: Smem,
+    lanes: (usize, usize),
+    deep: usize,
+) -> P::Fragments {
+    let (a, b) = (at.add(lanes.0 ^ deep * 32), at.add(M * K * 2).add(lanes.1 ^ deep * 32));
+    // SAFETY: the caller's.
+    unsafe { if const { K * 2 == 64 } { P::load::<64>(a, b) } else { P::load::<128>(a, b) } }
+}
+
 /// # Safety
 /// As for [`dot`].
 #[inline(always)]
@@ -196,31 +211,21 @@ unsafe fn tensor_loop<
             s += 1;
         }
         await_stage::<STAGES>();
-        let (a, b) = Split::<M, N, THREADS>::lanes(row);
-        // 16 of depth are 32 bytes: an XOR in the lane's offset.
-        let load = #[inline(always)]
-        |at: Smem, deep: usize| {
-            let (a, b) = (at.add(a ^ deep * 32), at.add(M * row).add(b ^ deep * 32));
-            if const { K * 2 == 64 } {
-                Split::<M, N, THREADS>::load::<64>(a, b)
-            } else {
-                Split::<M, N, THREADS>::load::<128>(a, b)
-            }
-        };
+        let lanes = Split::<M, N, THREADS>::lanes(row);
         let (mut read, mut write) = (0, (STAGES - 1) * stage);
-        let mut now = load(ring, 0);
+        let mut now = load::<Split<M, N, THREADS>, M, K>(ring, lanes, 0);
         let mut k = 0;
         while k < steps {
             // The stage that the step before read: all have met since.
-            let next = load(ring.add(read), 1);
+            let next = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 1);
             fill_stage::<T, M, N, K, THREADS>(ring.add(write), k + (STAGES as u32 - 1), steps, &operands);
             write = read;
             multiply(regs, &now);
             now = next;
             if const { K == 64 } {
-                let next = load(ring.add(read), 2);
+                let next = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 2);
                 multiply(regs, &now);
-                let last = load(ring.add(read), 3);
+                let last = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 3);
                 multiply(regs, &next);
                 now = last;
             }
@@ -230,7 +235,7 @@ unsafe fn tensor_loop<
                 read = 0;
             }
             // After the last step these are stale, and not used.
-            let next = load(ring.add(read), 0);
+            let next = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 0);
             multiply(regs, &now);
             now = next;
             k += 1;
@@ -320,6 +325,14 @@ pub(crate) unsafe fn store_block<T: DotElement, const M: usize, const N: usize, 
     }
 }
 
+/// One exchange of a transpose: lanes that differ in `bit` swap an off-diagonal word.
+#[inline(always)]
+fn exchange(lo: u32, hi: u32, lane: u32, bit: u32) -> (u32, u32) {
+    let odd = lane & bit != 0;
+    let got = shuffle_xor(if odd { lo } else { hi }, bit);
+    if odd { (got, hi) } else { (lo, got) }
+}
+
 /// The four lanes that share a row exchange values, so that each has eight neighbours: 16 bytes.
 ///
 /// # Safety
@@ -330,14 +343,8 @@ unsafe fn store_16bit<T: Pack16>(w: &Window<T>, whole: bool, row: u32, column: u
     let [a, b, c, d] =
         [T::pack(v[0][0], v[0][1]), T::pack(v[1][0], v[1][1]), T::pack(v[2][0], v[2][1]), T::pack(v[3][0], v[3][1])];
     // A transpose of 4 x 4 words between 4 lanes, in two exchanges.
-    let exchange = #[inline(always)]
-    |lo: u32, hi: u32, bit: u32| {
-        let odd = lane & bit != 0;
-        let got = shuffle_xor(if odd { lo } else { hi }, bit);
-        if odd { (got, hi) } else { (lo, got) }
-    };
-    let ((a, b), (c, d)) = (exchange(a, b, 1), exchange(c, d, 1));
-    let ((a, c), (b, d)) = (exchange(a, c, 2), exchange(b, d, 2));
+    let ((a, b), (c, d)) = (exchange(a, b, lane, 1), exchange(c, d, lane, 1));
+    let ((a, c), (b, d)) = (exchange(a, c, lane, 2), exchange(b, d, lane, 2));
     let (r, c0) = (row + t / 4, column + lane * 8);
     let to = w.ptr.wrapping_add((r as u64 * w.stride + c0 as u64) as usize);
     if whole {

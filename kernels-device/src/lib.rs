@@ -5,4 +5,4 @@
 
 pub mod gemm;
 
-tilewright::images!(none);
+tilewright::images!();

@@ -59,9 +59,10 @@ pub mod prelude {
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::kernel::Kernel;
     pub use crate::mma::{Acc, Mma};
+    pub use crate::output::StoreRows;
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
-    pub use crate::roles::{Cta, WarpGroup};
-    pub use crate::schedule::{Grouped, Linear, Schedule};
+    pub use crate::roles::{Cta, Output, WarpGroup};
+    pub use crate::schedule::{Grouped, Linear, Plan, Schedule};
     pub use crate::shared::{Multicast, SharedTile, Staging};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
     pub use crate::view::{TileMut, TileRef, Tiles, TilesMut};

@@ -55,13 +55,21 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> Iterator for R
     }
 }
 
-impl<T: Pack16, const N: usize> RowsMut<'_, T, N>
+/// 64 rows of a tile that an accumulator of `N` columns is stored to, whichever way they go.
+pub trait StoreRows<const N: usize>
 where
     Width<N>: Wgmma,
 {
     /// Rounds once and writes, clipped to the view.
+    fn store(self, wg: &mut WarpGroup, acc: Acc<N>);
+}
+
+impl<T: Pack16, const N: usize> StoreRows<N> for RowsMut<'_, T, N>
+where
+    Width<N>: Wgmma,
+{
     #[inline(always)]
-    pub fn store(self, _wg: &mut WarpGroup, acc: Acc<N>) {
+    fn store(self, _wg: &mut WarpGroup, acc: Acc<N>) {
         // SAFETY: the window is this warpgroup's alone.
         unsafe { backend::store_rows::<T, N>(&self.window, &acc.regs) }
     }
@@ -164,13 +172,13 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule, const B: usize
     }
 }
 
-impl<T: Pack16, const N: usize, const BUFFERS: usize> StagedRowsMut<'_, T, N, BUFFERS>
+impl<T: Pack16, const N: usize, const BUFFERS: usize> StoreRows<N> for StagedRowsMut<'_, T, N, BUFFERS>
 where
     Width<N>: Wgmma,
 {
-    /// Rounds once and starts writing; the copy engine clips at the edges of the matrix.
+    /// Returns when the rows are in the buffers or beyond; the copy engine clips at the edges of the matrix.
     #[inline(always)]
-    pub fn store(self, wg: &mut WarpGroup, acc: Acc<N>) {
+    fn store(self, wg: &mut WarpGroup, acc: Acc<N>) {
         #[cfg(target_arch = "nvptx64")]
         // SAFETY: the rows and the buffers are this warpgroup's alone.
         unsafe {

@@ -2,32 +2,42 @@
 //!
 //! | | |
 //! |---|---|
-//! | tile of a cluster | 256 x 256, depth 64 |
-//! | blocks | cluster of 2: each takes 128 rows; the B tile is loaded once, half by each, for both |
-//! | roles | 1 producer, 2 consumer warpgroups of 64 x 256 |
-//! | shared memory | 4 stages of 48 KiB, 32 KiB of staging for the stores |
+//! | tile of a cluster | 256 x `BN` (256, or 128 for small problems), depth 64 |
+//! | blocks | a cluster of 2: each takes 128 rows; the B tile is loaded once, half by each, for both |
+//! | roles | 1 producer, 2 consumer warpgroups of 64 x `BN` |
+//! | shared memory | 4 stages of 48 KiB, or 6 of 32; 32 KiB of staging where C is stored by the copy engine |
 //! | registers | 168 at entry; producer 40, consumers 232 |
 //!
 //! Disjointness: `c` hands each tile to one cluster; `roles` gives each consumer of its blocks other 64 rows.
+//!
+//! A and B need what the copy engine needs: a base and a row stride that are multiples of 16 bytes. So does C for
+//! [`staged`](fn@staged); [`direct`](fn@direct) writes any C.
 
 use tilewright::prelude::*;
 
-/// C = A B^T.
-#[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
-pub fn plain<T: MmaElement>(
+/// The tiles of one pipeline slot: this block's 128 rows of A, and the `BN` rows of B that the cluster shares.
+pub type Stage<T, const BN: usize> = (SharedTile<T, 128, 64>, Multicast<SharedTile<T, BN, 64>, 2>);
+
+/// C = f(A B^T), for kernels with an epilogue of their own.
+#[inline(always)]
+pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule, O: Output, R: StoreRows<BN>>(
     cta: Cta<384, 2>,
-    #[shared] ring: Pipeline<(SharedTile<T, 128, 64>, Multicast<SharedTile<T, 256, 64>, 2>), 4>,
-    #[shared] staging: Staging<2, 2>,
+    ring: Pipeline<Stage<T, BN>, STAGES>,
     a: TmaTiles<T, 128, 64>,
-    b: TmaTiles<T, 256, 64>,
-    c: TmaTilesMut<T, 256, 256, Grouped<8>>,
-) {
+    b: TmaTiles<T, BN, 64>,
+    plan: Plan<S>,
+    c: O,
+    f: impl Fn(f32) -> f32 + Sync,
+) where
+    Width<BN>: Wgmma,
+    O::Part: Iterator<Item = ((u32, u32), R)> + Send,
+{
     let steps = a.across();
-    let plan = c.plan();
     let rank = cta.rank();
     cta.roles(
         ring,
-        c.through(staging),
+        c,
+        #[inline(always)]
         |ring| {
             for (i, j) in plan {
                 for k in 0..steps {
@@ -35,14 +45,49 @@ pub fn plain<T: MmaElement>(
                 }
             }
         },
+        #[inline(always)]
         |wg, ring, c| {
             for (_, out) in c {
-                let mut mma = wg.mma(Acc::<256>::zero());
+                let mut mma = wg.mma(Acc::<BN>::zero());
                 for _ in 0..steps {
                     mma.step(ring.next(), |(a, b)| (a.rows_of(wg), b.all()));
                 }
-                out.store(wg, mma.wait());
+                out.store(wg, mma.wait().map(&f));
             }
         },
     );
+}
+
+/// C = A B^T, C stored by the copy engine.
+#[kernel(arch = "sm_90a", grid = persistent, instances(
+    bf16_n256 = <bf16, 256, 4>,
+    f16_n256 = <f16, 256, 4>,
+    bf16_n128 = <bf16, 128, 6>,
+    f16_n128 = <f16, 128, 6>,
+))]
+pub fn staged<T: MmaElement, const BN: usize, const STAGES: usize>(
+    cta: Cta<384, 2>,
+    #[shared] ring: Pipeline<Stage<T, BN>, STAGES>,
+    #[shared] staging: Staging<2, 2>,
+    a: TmaTiles<T, 128, 64>,
+    b: TmaTiles<T, BN, 64>,
+    c: TmaTilesMut<T, 256, BN, Grouped<8>>,
+) where
+    Width<BN>: Wgmma,
+{
+    product(cta, ring, a, b, c.plan(), c.through(staging), |x| x)
+}
+
+/// C = A B^T, C of any width, stride and alignment.
+#[kernel(arch = "sm_90a", grid = persistent, instances(bf16_n256 = <bf16, 256, 4>, f16_n256 = <f16, 256, 4>))]
+pub fn direct<T: MmaElement, const BN: usize, const STAGES: usize>(
+    cta: Cta<384, 2>,
+    #[shared] ring: Pipeline<Stage<T, BN>, STAGES>,
+    a: TmaTiles<T, 128, 64>,
+    b: TmaTiles<T, BN, 64>,
+    c: TilesMut<T, 256, BN, Grouped<8>>,
+) where
+    Width<BN>: Wgmma,
+{
+    product(cta, ring, a, b, c.plan(), c, |x| x)
 }

@@ -1,0 +1,480 @@
+//! Streams, and the order of work across them.
+//!
+//! # How dependencies are tracked
+//! Every stream numbers what it is given with *tickets* 1, 2, 3, ... . A tensor's memory remembers, for each stream that
+//! used it, the tickets of its last read and last write ([`crate::storage`]). Before work on stream `B` uses memory
+//! whose last conflicting use is ticket `t` of stream `A`, an event is recorded on `A` and awaited by `B`, unless `B`
+//! has waited for `t` or a later ticket of `A` before, or `A` is known to have finished it. So an event is recorded only
+//! when another stream first needs it, and work on one stream alone costs two comparisons a tensor.
+//!
+//! The ticket of a use is noted before the work is enqueued, and becomes *submitted* after it. An event recorded on `A`
+//! covers what was submitted by then. Work that conflicts can not be noted but not yet submitted: it borrows its tensors
+//! until it is, and what conflicts borrows them too. Graphs alone hold no borrows; so they are launched while nobody
+//! else is enqueuing (`Context::order`).
+
+use crate::device::Device;
+use crate::driver::{Context, check, sys};
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard};
+
+/// A queue of work on one device: what is given to it runs in order. Cloning it gives another handle to the same queue.
+///
+/// On a GPU, launches and fills return at once; reading back waits. On the CPU everything is done when the call returns.
+/// Dropping a stream neither waits for its work nor cancels it.
+#[derive(Clone)]
+pub struct Stream {
+    pub(crate) inner: Arc<StreamInner>,
+}
+
+pub(crate) struct StreamInner {
+    pub(crate) device: Device,
+    cuda: Option<Queue>,
+    id: u64,
+    submitted: AtomicU64,
+    completed: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct Queue {
+    context: &'static Context,
+    raw: sys::CUstream,
+    owned: bool,
+    /// Recorded when another stream must wait for this one.
+    fence: OnceLock<Fence>,
+}
+// SAFETY: handles; the driver may be called with them from any thread.
+unsafe impl Send for Queue {}
+// SAFETY: as above.
+unsafe impl Sync for Queue {}
+
+struct Fence(sys::CUevent);
+// SAFETY: as above.
+unsafe impl Send for Fence {}
+// SAFETY: as above.
+unsafe impl Sync for Fence {}
+
+#[derive(Default)]
+struct State {
+    /// Streams by id, and how far this one has waited for them.
+    seen: Vec<(u64, u64)>,
+    /// While the stream is captured: what the graph uses, and whether it writes it.
+    capture: Option<Vec<(Storage, bool)>>,
+}
+
+/// How many other streams a stream remembers having waited for. Forgetting one costs an event.
+const REMEMBERED: usize = 32;
+
+impl Stream {
+    fn with(device: Device, cuda: Option<Queue>) -> Stream {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Stream {
+            inner: Arc::new(StreamInner {
+                device,
+                cuda,
+                id: NEXT.fetch_add(1, Ordering::Relaxed),
+                submitted: AtomicU64::new(0),
+                completed: AtomicU64::new(0),
+                state: Mutex::default(),
+            }),
+        }
+    }
+
+    pub(crate) fn create(device: Device) -> Result<Stream> {
+        let Some(context) = device.cuda else { return Ok(Stream::with(device, None)) };
+        context.bind()?;
+        let mut raw = std::ptr::null_mut();
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: writes a handle.
+        check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
+        Ok(Stream::with(device, Some(Queue { context, raw, owned: true, fence: OnceLock::new() })))
+    }
+
+    pub(crate) fn default_of(device: Device) -> Result<Stream> {
+        static CPU: OnceLock<Arc<StreamInner>> = OnceLock::new();
+        let slot = device.cuda.map_or(&CPU, |c| &c.default_stream);
+        if let Some(inner) = slot.get() {
+            return Ok(Stream { inner: inner.clone() });
+        }
+        let new = Stream::create(device)?;
+        Ok(Stream { inner: slot.get_or_init(|| new.inner).clone() })
+    }
+
+    /// A CUDA stream that somebody else made and keeps, as a stream of `device`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if `device` is the CPU; [`Error::Driver`].
+    ///
+    /// # Safety
+    /// `raw` is a `CUstream` of the device's primary context. It is not destroyed while this stream, a clone of it, or
+    /// a tensor that was used on it is alive. Tensors see work given to the stream through this crate alone: what others
+    /// do with a tensor's memory, they order themselves.
+    pub unsafe fn from_raw(device: &Device, raw: *mut std::ffi::c_void) -> Result<Stream> {
+        let Some(context) = device.cuda else {
+            return Err(Error::Unsupported { what: "a CUDA stream", device: device.to_string() });
+        };
+        context.bind()?;
+        Ok(Stream::with(*device, Some(Queue { context, raw: raw.cast(), owned: false, fence: OnceLock::new() })))
+    }
+
+    /// The `CUstream`, for other libraries; null for the CPU. Work given to it behind this crate's back is not tracked.
+    #[must_use]
+    pub fn as_raw(&self) -> *mut std::ffi::c_void {
+        self.inner.cuda.as_ref().map_or(std::ptr::null_mut(), |q| q.raw.cast())
+    }
+
+    /// The device it belongs to.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.inner.device
+    }
+
+    /// Waits until everything given to the stream so far is done.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] if something that ran on the GPU failed; [`Error::Capturing`].
+    pub fn synchronize(&self) -> Result<()> {
+        let Some(queue) = &self.inner.cuda else { return Ok(()) };
+        self.not_capturing("synchronize")?;
+        let submitted = self.inner.submitted.load(Ordering::Acquire);
+        queue.context.bind()?;
+        // SAFETY: a stream of the current context.
+        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(queue.raw) })?;
+        self.inner.completed.fetch_max(submitted, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Whether both are handles to one stream.
+    pub(crate) fn same(&self, other: &Stream) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// That the stream is not being captured.
+    pub(crate) fn not_capturing(&self, call: &'static str) -> Result<()> {
+        if self.inner.state().capture.is_some() { Err(Error::Capturing { call }) } else { Ok(()) }
+    }
+
+    /// Begins a turn: until it is submitted or dropped, nobody else enqueues on this stream. None on the CPU.
+    pub(crate) fn turn(&self) -> Result<Option<Turn<'_>>> {
+        let Some(queue) = &self.inner.cuda else { return Ok(None) };
+        queue.context.bind()?;
+        let order = queue.context.order.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.inner.state();
+        Ok(Some(Turn { stream: &self.inner, raw: queue.raw, state, _order: Some(order) }))
+    }
+
+    /// A turn for work that borrows nothing. The caller holds `Context::order` exclusively.
+    pub(crate) fn exclusive_turn(&self) -> Option<Turn<'_>> {
+        let queue = self.inner.cuda.as_ref()?;
+        Some(Turn { stream: &self.inner, raw: queue.raw, state: self.inner.state(), _order: None })
+    }
+
+    /// Starts or ends noting what a capture uses.
+    pub(crate) fn set_capture(&self, on: bool) -> Vec<(Storage, bool)> {
+        let new = on.then(Vec::new);
+        std::mem::replace(&mut self.inner.state().capture, new).unwrap_or_default()
+    }
+
+    /// The GPU's context and the raw stream.
+    pub(crate) fn cuda(&self) -> Option<(&'static Context, sys::CUstream)> {
+        self.inner.cuda.as_ref().map(|q| (q.context, q.raw))
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stream {} of {}", self.inner.id, self.inner.device)
+    }
+}
+
+/// The right to enqueue on a stream.
+pub(crate) struct Turn<'s> {
+    stream: &'s Arc<StreamInner>,
+    pub(crate) raw: sys::CUstream,
+    state: MutexGuard<'s, State>,
+    _order: Option<RwLockReadGuard<'static, ()>>,
+}
+
+impl Turn<'_> {
+    /// Orders this turn's work after what it conflicts with, and notes the use.
+    pub(crate) fn uses(&mut self, storage: &Storage, write: bool) -> Result<()> {
+        if let Some(capture) = &mut self.state.capture {
+            match capture.iter_mut().find(|(s, _)| s.same(storage)) {
+                Some((_, w)) => *w |= write,
+                None => capture.push((storage.clone(), write)),
+            }
+            return Ok(());
+        }
+        let ticket = self.ticket();
+        storage.track(self.stream, ticket, write, &mut |other, needed| {
+            wait_for(self.stream, &mut self.state.seen, other, needed)
+        })
+    }
+
+    /// The number of this turn's work.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.stream.submitted.load(Ordering::Relaxed) + 1
+    }
+
+    /// Whether this turn's work goes into a graph.
+    pub(crate) fn capturing(&self) -> bool {
+        self.state.capture.is_some()
+    }
+
+    /// The work is enqueued.
+    pub(crate) fn submit(self) {
+        if self.state.capture.is_none() {
+            self.stream.submitted.store(self.ticket(), Ordering::Release);
+        }
+    }
+}
+
+/// Makes `stream` wait for a ticket of `other`, if it is submitted. Returns up to which ticket it has waited by then.
+fn wait_for(stream: &StreamInner, seen: &mut Vec<(u64, u64)>, other: &StreamInner, needed: u64) -> Result<u64> {
+    if let Some((_, ticket)) = seen.iter().find(|(id, ticket)| *id == other.id && *ticket >= needed) {
+        return Ok(*ticket);
+    }
+    let submitted = other.submitted.load(Ordering::Acquire);
+    other.fence_into(stream)?;
+    match seen.iter_mut().find(|(id, _)| *id == other.id) {
+        Some((_, ticket)) => *ticket = submitted,
+        None => {
+            if seen.len() >= REMEMBERED {
+                seen.remove(0);
+            }
+            seen.push((other.id, submitted));
+        }
+    }
+    Ok(submitted)
+}
+
+impl StreamInner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Up to which ticket all work is known to be done.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Acquire)
+    }
+
+    /// The raw stream.
+    pub(crate) fn raw(&self) -> Option<sys::CUstream> {
+        self.cuda.as_ref().map(|q| q.raw)
+    }
+
+    /// Waits on the host for everything given so far.
+    pub(crate) fn wait_on_host(&self) -> Result<()> {
+        let Some(queue) = &self.cuda else { return Ok(()) };
+        queue.context.bind()?;
+        // SAFETY: a stream of the current context.
+        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(queue.raw) })
+    }
+
+    /// Makes `later` wait for everything this stream was given so far. The context is current.
+    pub(crate) fn fence_into(&self, later: &StreamInner) -> Result<()> {
+        let (Some(queue), Some(later)) = (&self.cuda, &later.cuda) else { return Ok(()) };
+        let fence = match queue.fence.get() {
+            Some(f) => f.0,
+            None => {
+                let mut new = std::ptr::null_mut();
+                let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
+                // SAFETY: writes a handle.
+                check("cuEventCreate", unsafe { sys::cuEventCreate(&mut new, flags) })?;
+                let stored = queue.fence.get_or_init(|| Fence(new)).0;
+                if stored != new {
+                    // SAFETY: another thread was first; nobody else has this one.
+                    let _ = unsafe { sys::cuEventDestroy_v2(new) };
+                }
+                stored
+            }
+        };
+        // If two threads do this at once, one may wait for what the other recorded: later, so still enough.
+        // SAFETY: event and streams are alive and of the current context.
+        check("cuEventRecord", unsafe { sys::cuEventRecord(fence, queue.raw) })?;
+        // SAFETY: as above.
+        check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(later.raw, fence, 0) })
+    }
+}
+
+impl Drop for StreamInner {
+    fn drop(&mut self) {
+        let Some(queue) = &self.cuda else { return };
+        if queue.context.bind().is_err() {
+            return;
+        }
+        if let Some(fence) = queue.fence.get() {
+            // SAFETY: nobody else has the event; the driver keeps it while a stream waits for it.
+            let _ = unsafe { sys::cuEventDestroy_v2(fence.0) };
+        }
+        if queue.owned {
+            // SAFETY: nobody else has the stream; the driver lets work in it finish.
+            let _ = unsafe { sys::cuStreamDestroy_v2(queue.raw) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+
+    impl Stream {
+        /// A turn on a stream without a driver: fences do nothing, the rest is as ever.
+        fn pretend(&self) -> Turn<'_> {
+            Turn { stream: &self.inner, raw: std::ptr::null_mut(), state: self.inner.state(), _order: None }
+        }
+    }
+
+    /// A stream, and for each ticket what had happened before its work ends: the last ticket of every stream.
+    struct Model {
+        stream: Stream,
+        clocks: Vec<Vec<u64>>,
+    }
+
+    fn streams(n: usize) -> Vec<Model> {
+        (0..n)
+            .map(|_| Model { stream: Stream::with(Device::cpu(), None), clocks: vec![vec![0; n]] })
+            .collect()
+    }
+
+    /// Gives `all[at]` work that uses the storages; how many streams it waited for.
+    fn work(all: &mut [Model], at: usize, uses: &[(&Storage, bool)]) -> usize {
+        let (before, ticket, after) = {
+            let mut turn = all[at].stream.pretend();
+            let before = turn.state.seen.clone();
+            for (storage, write) in uses {
+                turn.uses(storage, *write).unwrap();
+            }
+            let ticket = turn.ticket();
+            let after = turn.state.seen.clone();
+            turn.submit();
+            (before, ticket, after)
+        };
+        let mut clock = all[at].clocks.last().unwrap().clone();
+        clock[at] = ticket;
+        let mut waits = 0;
+        for (id, seen) in &after {
+            waits += usize::from(!before.contains(&(*id, *seen)));
+            let other = all.iter().find(|m| m.stream.inner.id == *id).unwrap();
+            for (mine, theirs) in clock.iter_mut().zip(&other.clocks[*seen as usize]) {
+                *mine = (*mine).max(*theirs);
+            }
+        }
+        all[at].clocks.push(clock);
+        waits
+    }
+
+    fn storage() -> Storage {
+        Storage::zeroed(&Stream::with(Device::cpu(), None), 8).unwrap()
+    }
+
+    #[test]
+    fn one_stream_waits_for_nothing() {
+        let (mut all, s) = (streams(1), storage());
+        for i in 0..10 {
+            assert_eq!(work(&mut all, 0, &[(&s, i % 3 == 0)]), 0);
+        }
+    }
+
+    #[test]
+    fn an_event_only_when_first_needed() {
+        let (mut all, s, t) = (streams(2), storage(), storage());
+        assert_eq!(work(&mut all, 0, &[(&s, true), (&t, true)]), 0);
+        assert_eq!(work(&mut all, 1, &[(&s, false)]), 1); // reads what stream 0 wrote
+        assert_eq!(work(&mut all, 1, &[(&t, false)]), 0); // which has been waited for
+        assert_eq!(work(&mut all, 0, &[(&s, false)]), 0); // readers do not wait for each other
+        assert_eq!(work(&mut all, 0, &[(&s, true)]), 1); // but a writer for both
+        assert_eq!(work(&mut all, 0, &[(&t, true)]), 0); // that wait covers the other reading too
+    }
+
+    /// Random work: whatever conflicts is ordered, with waits for what was submitted alone.
+    #[test]
+    fn conflicts_are_ordered() {
+        let mut random = 1u64;
+        let mut next = move |n: u64| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) % n
+        };
+        for round in 0..20 {
+            let n = 2 + round % 4;
+            let mut all = streams(n);
+            let storages = [storage(), storage(), storage()];
+            // (stream, ticket, write) of all uses of each storage
+            let mut history: [Vec<(usize, u64, bool)>; 3] = Default::default();
+            for _ in 0..300 {
+                let at = next(n as u64) as usize;
+                let (a, b) = (next(3) as usize, next(3) as usize);
+                let mut uses = vec![(a, next(2) == 0)];
+                if b != a {
+                    uses.push((b, next(3) == 0));
+                }
+                let given: Vec<_> = uses.iter().map(|(i, w)| (&storages[*i], *w)).collect();
+                work(&mut all, at, &given);
+                let (ticket, clock) = (all[at].clocks.len() as u64 - 1, all[at].clocks.last().unwrap());
+                for (i, write) in uses {
+                    for (stream, earlier, wrote) in &history[i] {
+                        assert!(!(write || *wrote) || clock[*stream] >= *earlier);
+                    }
+                    history[i].push((at, ticket, write));
+                }
+                if next(50) == 0 {
+                    // the host has waited for a stream, and so for all that this stream has waited for
+                    let done = all[at].clocks.last().unwrap().clone();
+                    let s = &all[at].stream.inner;
+                    s.completed.store(s.submitted.load(Ordering::Relaxed), Ordering::Relaxed);
+                    for h in &mut history {
+                        h.retain(|(stream, ticket, _)| *ticket > done[*stream]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Work on a part of a tensor is noted by one thread and not submitted yet when another uses another part: it must
+    /// not be forgotten.
+    #[test]
+    fn what_is_not_submitted_is_remembered() {
+        let (mut all, s) = (streams(3), storage());
+        let stream = all[0].stream.clone();
+        let mut slow = stream.pretend();
+        slow.uses(&s, true).unwrap();
+        work(&mut all, 1, &[(&s, true)]); // can not wait for it: it is not there yet
+        slow.submit();
+        all[0].clocks.push(vec![1, 0, 0]);
+        work(&mut all, 2, &[(&s, false)]);
+        assert_eq!(all[2].clocks[1], [1, 1, 1]);
+    }
+
+    /// Storages keep streams that they may have to wait for, and no others.
+    #[test]
+    fn streams_live_as_long_as_they_are_needed() {
+        let (s, a, b) = (storage(), Stream::with(Device::cpu(), None), Stream::with(Device::cpu(), None));
+        let mut turn = a.pretend();
+        turn.uses(&s, false).unwrap();
+        turn.submit();
+        let weak = Arc::downgrade(&a.inner);
+        drop(a);
+        assert!(weak.upgrade().is_some());
+        let mut turn = b.pretend();
+        turn.uses(&s, true).unwrap();
+        turn.submit();
+        assert!(weak.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_capture_notes_and_does_not_track() {
+        let (s, t, a) = (storage(), storage(), Stream::with(Device::cpu(), None));
+        a.set_capture(true);
+        assert!(matches!(a.not_capturing("x"), Err(Error::Capturing { call: "x" })));
+        let mut turn = a.pretend();
+        for (storage, write) in [(&s, false), (&t, false), (&s, true)] {
+            turn.uses(storage, write).unwrap();
+        }
+        turn.submit();
+        let uses = a.set_capture(false);
+        assert!(uses.len() == 2 && uses[0].0.same(&s) && uses[0].1 && uses[1].0.same(&t) && !uses[1].1);
+        assert_eq!(a.inner.submitted.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,168 @@
+//! Cutting tensors into tiles: the arguments of kernels.
+
+use crate::driver;
+use crate::error::{Error, Result, UNNAMED};
+use crate::shape::{Rank, Tileable, raw_view};
+use crate::tensor::Tensor;
+use crate::view::{Place, TensorView, TensorViewMut};
+use tilewright_core::__private::{RawView, TensorMapRequest};
+use tilewright_core::element::Element;
+use tilewright_core::tma::{TensorMap, TmaTiles, TmaTilesMut};
+use tilewright_core::view::{Tiles, TilesMut};
+
+impl<'a, T: Element, const RANK: usize> TensorView<'a, T, RANK>
+where
+    Rank<RANK>: Tileable,
+{
+    /// The view cut into tiles of `M` rows and `N` columns, to read. A view of rank 1 is one row; one of rank 3 is a
+    /// stack of matrices, and no tile reaches from one into the next. `M` and `N` follow from the kernel's signature.
+    ///
+    /// # Errors
+    /// [`Error::Stride`] unless columns are adjacent; [`Error::Shape`] for extents or tile counts of 2^32 or more.
+    pub fn tiles<const M: usize, const N: usize>(self) -> Result<Tiles<'a, T, M, N>> {
+        let raw = raw_view(&self.place.extents, &self.place.strides, tile::<M, N>())?;
+        // SAFETY: the view borrows (or its maker vouches for) memory of these extents and strides for 'a; launches are
+        // noted in the storage, which orders and outlives them.
+        Ok(unsafe { Tiles::from_raw(self.as_ptr(), raw, self.place.provenance()) })
+    }
+}
+
+impl<'a, T: Element, const RANK: usize> TensorViewMut<'a, T, RANK>
+where
+    Rank<RANK>: Tileable,
+{
+    /// The view cut into tiles of `M` rows and `N` columns, to write. See [`TensorView::tiles`].
+    ///
+    /// # Errors
+    /// As [`TensorView::tiles`].
+    pub fn tiles_mut<const M: usize, const N: usize>(self) -> Result<TilesMut<'a, T, M, N>> {
+        let raw = raw_view(&self.place.extents, &self.place.strides, tile::<M, N>())?;
+        // SAFETY: as above, and borrowed exclusively; mutable views are only made with injective strides.
+        Ok(unsafe { TilesMut::from_raw(self.place.base.cast(), raw, self.place.provenance()) })
+    }
+}
+
+impl<'a, T: Element> TensorView<'a, T, 2> {
+    /// The view cut into tiles of `M` rows and `N` columns, to read, behind a tensor map for the bulk copy engine.
+    /// Maps are remembered: making the same view again is cheap.
+    ///
+    /// # Errors
+    /// As [`TensorView::tiles`]; [`Error::Alignment`] unless the address and the bytes from row to row are multiples of
+    /// 16; [`Error::Shape`] for extents of 2^31 or more; [`Error::DriverTooOld`], [`Error::Driver`].
+    pub fn tma_tiles<const M: usize, const N: usize>(self) -> Result<TmaTiles<'a, T, M, N>> {
+        let raw = raw_view(&self.place.extents, &self.place.strides, tile::<M, N>())?;
+        let map = tensor_map(&self.place, &raw, TmaTiles::<T, M, N>::map_request(&raw))?;
+        // SAFETY: as for `tiles`; the map is what was asked for.
+        Ok(unsafe { TmaTiles::from_raw(self.as_ptr(), raw, map, self.place.provenance()) })
+    }
+}
+
+impl<'a, T: Element> TensorViewMut<'a, T, 2> {
+    /// The view cut into tiles of `M` rows and `N` columns, to write, behind a tensor map for the bulk copy engine.
+    ///
+    /// # Errors
+    /// As [`TensorView::tma_tiles`].
+    pub fn tma_tiles_mut<const M: usize, const N: usize>(self) -> Result<TmaTilesMut<'a, T, M, N>> {
+        let raw = raw_view(&self.place.extents, &self.place.strides, tile::<M, N>())?;
+        let map = tensor_map(&self.place, &raw, TmaTilesMut::<T, M, N>::map_request(&raw))?;
+        // SAFETY: as for `tiles_mut`; the map is what was asked for.
+        Ok(unsafe { TmaTilesMut::from_raw(self.place.base.cast(), raw, map, self.place.provenance()) })
+    }
+}
+
+/// The tile shape; not empty.
+const fn tile<const M: usize, const N: usize>() -> (usize, usize) {
+    const { assert!(M > 0 && N > 0, "a tile has at least one row and one column") };
+    (M, N)
+}
+
+/// What the bulk copy engine needs of addresses and row lengths, in bytes.
+const TMA_ALIGN: u64 = 16;
+
+/// Checks what a tensor map must satisfy, on every device alike, and encodes it where there is one.
+fn tensor_map(place: &Place<'_, 2>, raw: &RawView, mut request: TensorMapRequest) -> Result<TensorMap> {
+    let base = place.base as u64;
+    if base % TMA_ALIGN != 0 {
+        return Err(Error::Alignment { arg: UNNAMED, what: "address", expected: TMA_ALIGN, found: base });
+    }
+    if raw.rows > i32::MAX as u32 || raw.cols > i32::MAX as u32 {
+        let found = crate::shape::show(&place.extents);
+        return Err(Error::Shape { arg: UNNAMED, expected: "extents below 2^31, for a tensor map".into(), found });
+    }
+    if raw.rows <= 1 {
+        // there is no second row: its distance is free
+        let row = u64::from(raw.cols.max(1)) * request.dtype.size() as u64;
+        request.row_bytes = row.next_multiple_of(TMA_ALIGN);
+    }
+    if request.row_bytes % TMA_ALIGN != 0 {
+        let found = request.row_bytes;
+        return Err(Error::Alignment { arg: UNNAMED, what: "row length", expected: TMA_ALIGN, found });
+    }
+    if request.row_bytes >= 1 << 40 {
+        return Err(Error::Stride {
+            arg: UNNAMED,
+            expected: "rows less than 2^40 bytes apart, for a tensor map".into(),
+            found: crate::shape::show(&place.strides),
+        });
+    }
+    let Some(context) = place.device.cuda else { return Ok(TensorMap([0; 16])) };
+    let empty = raw.rows == 0 || raw.cols == 0;
+    // A map can not describe nothing. Nobody loads through this one, but the engine may look at it: it describes one
+    // element of memory that is there.
+    let base = match place.storage {
+        Some(storage) if empty => storage.base() as u64,
+        _ => base,
+    };
+    if empty {
+        request.dims = [1, 1];
+        request.row_bytes = TMA_ALIGN;
+    }
+    let encode = || {
+        context.bind()?;
+        driver::encode(context, base, &request)
+    };
+    match place.storage {
+        Some(storage) => storage.map(base as usize, &request, encode),
+        None => encode(),
+    }
+}
+
+impl<T: Element, const RANK: usize> Tensor<T, RANK>
+where
+    Rank<RANK>: Tileable,
+{
+    /// The tensor cut into tiles of `M` rows and `N` columns, to read: an argument for a kernel, whose signature says
+    /// `M` and `N`. See [`TensorView::tiles`].
+    ///
+    /// # Errors
+    /// As [`TensorView::tiles`].
+    pub fn tiles<const M: usize, const N: usize>(&self) -> Result<Tiles<'_, T, M, N>> {
+        self.view().tiles()
+    }
+
+    /// The tensor cut into tiles of `M` rows and `N` columns, to write.
+    ///
+    /// # Errors
+    /// As [`TensorView::tiles`].
+    pub fn tiles_mut<const M: usize, const N: usize>(&mut self) -> Result<TilesMut<'_, T, M, N>> {
+        self.view_mut().tiles_mut()
+    }
+}
+
+impl<T: Element> Tensor<T, 2> {
+    /// The tensor cut into tiles, to read, behind a tensor map. See [`TensorView::tma_tiles`].
+    ///
+    /// # Errors
+    /// As [`TensorView::tma_tiles`].
+    pub fn tma_tiles<const M: usize, const N: usize>(&self) -> Result<TmaTiles<'_, T, M, N>> {
+        self.view().tma_tiles()
+    }
+
+    /// The tensor cut into tiles, to write, behind a tensor map.
+    ///
+    /// # Errors
+    /// As [`TensorView::tma_tiles`].
+    pub fn tma_tiles_mut<const M: usize, const N: usize>(&mut self) -> Result<TmaTilesMut<'_, T, M, N>> {
+        self.view_mut().tma_tiles_mut()
+    }
+}

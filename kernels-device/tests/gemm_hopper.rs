@@ -1,0 +1,93 @@
+//! The Hopper product on the CPU backend, against an f64 reference: roles as threads, slots as counters, a cluster of
+//! two with multicast.
+
+use tilewright::__private::{Provenance, RawView, backend};
+use tilewright::element::{Element, bf16, f16};
+use tilewright::prelude::*;
+use tilewright::tma::TensorMap;
+use tilewright_kernels::gemm::hopper;
+
+fn random<T: Element<Value = f32>>(n: usize, mut seed: u64) -> Vec<T> {
+    (0..n)
+        .map(|_| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            T::from_value(((seed >> 40) as f32 / (1u64 << 23) as f32) - 1.0)
+        })
+        .collect()
+}
+
+/// Runs `launch` on random operands and compares every element with f64. `launch` fills C, which is NaN before.
+fn case<T: Element<Value = f32>>(m: usize, n: usize, k: usize, launch: impl FnOnce(&[T], &[T], &mut [T])) {
+    let (a, b) = (random::<T>(m * k, 1), random::<T>(n * k, 2));
+    let mut c = vec![T::from_value(f32::NAN); m * n];
+    launch(&a, &b, &mut c);
+    let unit = if T::DTYPE == DType::BF16 { 1.0 / 256.0 } else { 1.0 / 2048.0 };
+    let mut bad = 0;
+    for i in 0..m {
+        for j in 0..n {
+            let want: f64 =
+                (0..k).map(|x| a[i * k + x].to_value() as f64 * b[j * k + x].to_value() as f64).sum();
+            let got = c[i * n + j].to_value() as f64;
+            bad += !((got - want).abs() <= want.abs() * unit + (k as f64).sqrt() * 1e-5) as usize;
+        }
+    }
+    assert_eq!(bad, 0, "{m}x{n}x{k}");
+}
+
+fn raw(rows: usize, cols: usize) -> RawView {
+    RawView::matrix(rows as u32, cols as u32, cols as u64)
+}
+
+const HERE: Provenance<'static> = Provenance::UNTRACKED_CPU;
+const MAP: TensorMap = TensorMap([0; 16]);
+
+macro_rules! staged {
+    ($t:ty, $bn:literal, $stages:literal, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
+        let (m, n, k) = ($m, $n, $k);
+        case::<$t>(m, n, k, |a, b, c| {
+            // SAFETY: the slices hold the matrices and outlive the launch.
+            let args = unsafe {
+                (
+                    TmaTiles::from_raw(a.as_ptr(), raw(m, k), MAP, HERE),
+                    TmaTiles::from_raw(b.as_ptr(), raw(n, k), MAP, HERE),
+                    TmaTilesMut::from_raw(c.as_mut_ptr(), raw(m, n), MAP, HERE).schedule(Grouped::<8>),
+                )
+            };
+            backend::run::<hopper::staged<$t, $bn, $stages>>(args, $clusters).unwrap();
+        });
+    }};
+}
+
+macro_rules! both_outputs {
+    ($t:ty, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
+        staged!($t, 256, 4, $m, $n, $k, $clusters);
+        staged!($t, 128, 6, $m, $n, $k, $clusters);
+        let (m, n, k) = ($m, $n, $k);
+        case::<$t>(m, n, k, |a, b, c| {
+            // SAFETY: the slices hold the matrices and outlive the launch.
+            let args = unsafe {
+                (
+                    TmaTiles::from_raw(a.as_ptr(), raw(m, k), MAP, HERE),
+                    TmaTiles::from_raw(b.as_ptr(), raw(n, k), MAP, HERE),
+                    TilesMut::from_raw(c.as_mut_ptr(), raw(m, n), HERE).schedule(Grouped::<8>),
+                )
+            };
+            backend::run::<hopper::direct<$t, 256, 4>>(args, $clusters).unwrap();
+        });
+    }};
+}
+
+#[test]
+fn whole_tiles() {
+    both_outputs!(bf16, 256, 256, 64, 1);
+    both_outputs!(bf16, 512, 256, 640, 2);
+    both_outputs!(f16, 256, 512, 128, 3);
+}
+
+#[test]
+fn ragged_tiles() {
+    for (m, n, k) in [(1, 1, 1), (65, 40, 72), (129, 257, 65), (300, 300, 1), (17, 513, 257)] {
+        both_outputs!(bf16, m, n, k, 2);
+        both_outputs!(f16, m, n, k, 1);
+    }
+}

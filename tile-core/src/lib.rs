@@ -65,7 +65,7 @@ pub mod prelude {
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule};
     pub use crate::shared::{Multicast, SharedTile, Staging};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
-    pub use crate::view::{TileMut, TileRef, Tiles, TilesMut};
+    pub use crate::view::{Strip, TileMut, TileRef, Tiles, TilesMut};
 }
 
 /// What the code that `#[kernel]` generates, and the host crate, refer to. Not for use by hand.

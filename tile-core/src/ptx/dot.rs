@@ -206,8 +206,8 @@ unsafe fn tensor_loop<
     // SAFETY: stages are filled once all have read them (the barrier of the step before), and read once filled.
     unsafe {
         let mut s = 0;
-        while s < STAGES - 1 {
-            fill_stage::<T, M, N, K, THREADS>(ring.add(s * stage), s as u32, steps, &operands);
+        while s < STAGES as u32 - 1 {
+            fill_stage::<T, M, N, K, THREADS>(ring.add(s as usize * stage), s, steps, &operands);
             s += 1;
         }
         await_stage::<STAGES>();
@@ -265,8 +265,8 @@ unsafe fn fma_loop<
     // SAFETY: stages are filled once all have read them (the barrier of the step), and read once filled.
     unsafe {
         let mut s = 0;
-        while s < STAGES - 1 {
-            fill_stage::<f32, M, N, K, THREADS>(ring.add(s * stage), s as u32, steps, &operands);
+        while s < STAGES as u32 - 1 {
+            fill_stage::<f32, M, N, K, THREADS>(ring.add(s as usize * stage), s, steps, &operands);
             s += 1;
         }
         let (mut read, mut write) = (0, (STAGES - 1) * stage);
@@ -340,6 +340,22 @@ fn exchange(lo: u32, hi: u32, lane: u32, bit: u32) -> (u32, u32) {
 #[inline(always)]
 unsafe fn store_16bit<T: Pack16>(w: &Window<T>, whole: bool, row: u32, column: u32, v: [[f32; 2]; 4]) {
     let (lane, t) = (tid() % 4, tid() % 32);
+    if !whole {
+        let r = row + t / 4;
+        let mut i = 0;
+        while i < 4 {
+            let c = column + lane * 2 + 8 * i as u32;
+            let to = w.ptr.wrapping_add((r as u64 * w.stride + c as u64) as usize);
+            let left = if r < w.rows && c < w.cols { w.cols - c } else { 0 };
+            // SAFETY: only elements inside the window are written.
+            unsafe {
+                asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.gt.u32 p, {1}, 0; setp.gt.u32 q, {1}, 1; @p st.global.b16 [{2}], l; @q st.global.b16 [{2}+2], h; }}",
+                    in(reg32) T::pack(v[i][0], v[i][1]), in(reg32) left, in(reg64) to, options(nostack));
+            }
+            i += 1;
+        }
+        return;
+    }
     let [a, b, c, d] =
         [T::pack(v[0][0], v[0][1]), T::pack(v[1][0], v[1][1]), T::pack(v[2][0], v[2][1]), T::pack(v[3][0], v[3][1])];
     // A transpose of 4 x 4 words between 4 lanes, in two exchanges.
@@ -347,24 +363,9 @@ unsafe fn store_16bit<T: Pack16>(w: &Window<T>, whole: bool, row: u32, column: u
     let ((a, c), (b, d)) = (exchange(a, c, lane, 2), exchange(b, d, lane, 2));
     let (r, c0) = (row + t / 4, column + lane * 8);
     let to = w.ptr.wrapping_add((r as u64 * w.stride + c0 as u64) as usize);
-    if whole {
-        // SAFETY: inside, aligned.
-        unsafe {
-            asm!("st.global.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}};", in(reg64) to, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack))
-        }
-        return;
-    }
-    let left = if r < w.rows && c0 < w.cols { w.cols - c0 } else { 0 };
-    let words = [a, b, c, d];
-    let mut i = 0;
-    while i < 4 {
-        // SAFETY: only elements inside the window are written.
-        unsafe {
-            asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.gt.u32 p, {1}, {3}; setp.gt.u32 q, {1}, {4}; @p st.global.b16 [{2}], l; @q st.global.b16 [{2}+2], h; }}",
-                in(reg32) words[i], in(reg32) left, in(reg64) to.wrapping_add(2 * i),
-                in(reg32) 2 * i as u32, in(reg32) 2 * i as u32 + 1, options(nostack));
-        }
-        i += 1;
+    // SAFETY: inside, aligned.
+    unsafe {
+        asm!("st.global.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}};", in(reg64) to, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack))
     }
 }
 

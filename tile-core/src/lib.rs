@@ -69,7 +69,7 @@ pub mod prelude {
     pub use crate::layout::{ByColumns, ByRows, Layout, Over};
     pub use crate::tile::{PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
-    pub use crate::view::{StripMut, TileMut, TileRef, Tiles, TilesMut};
+    pub use crate::view::{Strip, StripMut, TileMut, TileRef, Tiles, TilesMut};
 }
 
 /// What the code that `#[kernel]` generates, and the host crate, refer to. Not for use by hand.

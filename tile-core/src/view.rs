@@ -160,6 +160,12 @@ impl<'a, T: Element, const M: usize, const N: usize> Tiles<'a, T, M, N> {
             _p: PhantomData,
         }
     }
+    /// The tiles of row `i` of the grid. A loop along a row takes them from here: the row is looked up once.
+    #[inline(always)]
+    pub fn strip(&self, i: u32) -> Strip<'a, T, M, N> {
+        let first = self.tile(i, 0).window;
+        Strip { window: Window { cols: if first.rows > 0 { self.raw.cols } else { 0 }, ..first }, _p: PhantomData }
+    }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -195,6 +201,34 @@ impl<T, const M: usize, const N: usize> Clone for TileRef<'_, T, M, N> {
     }
 }
 impl<T, const M: usize, const N: usize> Copy for TileRef<'_, T, M, N> {}
+
+/// One row of tiles of a [`Tiles`], from left to right.
+pub struct Strip<'a, T, const M: usize, const N: usize> {
+    window: Window<T>,
+    _p: PhantomData<&'a T>,
+}
+impl<T, const M: usize, const N: usize> Clone for Strip<'_, T, M, N> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T, const M: usize, const N: usize> Copy for Strip<'_, T, M, N> {}
+
+impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
+    /// The `j`th tile. A tile outside is empty: it reads as zeros.
+    #[inline(always)]
+    pub fn tile(&self, j: u32) -> TileRef<'a, T, M, N> {
+        let w = &self.window;
+        let left = if j < w.cols.div_ceil(N as u32) { w.cols - j * N as u32 } else { 0 };
+        let window = Window {
+            ptr: w.ptr.wrapping_add(j as usize * N),
+            cols: if left < N as u32 { left } else { N as u32 },
+            ..*w
+        };
+        TileRef { window, _p: PhantomData }
+    }
+}
 
 /// A writable view cut into tiles of `M` x `N`: a launch's claim on its output.
 ///

@@ -23,16 +23,16 @@ pub(crate) fn wait_copies<const N: usize>() {
     unsafe { asm!("cp.async.wait_group {};", const N, options(nostack)) }
 }
 
-/// Starts copying 16 bytes, past L1; or puts zeros there.
+/// Starts copying 16 bytes, past L1, if `i < n`; or puts zeros there.
 ///
 /// # Safety
-/// Both addresses are 16-byte aligned; `to` is the caller's; if `inside`, `from` may be read.
+/// Both addresses are 16-byte aligned; `to` is the caller's; if `i < n`, `from` may be read.
 #[inline(always)]
-unsafe fn copy_16<T>(to: Smem, from: *const T, inside: bool) {
-    let bytes = if inside { 16u32 } else { 0 };
+unsafe fn copy_16<T>(to: Smem, from: *const T, i: u32, n: u32) {
     // SAFETY: the caller's.
     unsafe {
-        asm!("cp.async.cg.shared.global.L2::128B [{0}], [{1}], 16, {2};", in(reg32) to.0, in(reg64) from, in(reg32) bytes, options(nostack))
+        asm!("{{ .reg .pred p; .reg .b32 s; setp.lt.u32 p, {2}, {3}; selp.b32 s, 16, 0, p; cp.async.cg.shared.global.L2::128B [{0}], [{1}], 16, s; }}",
+            in(reg32) to.0, in(reg64) from, in(reg32) i, in(reg32) n, options(nostack))
     }
 }
 
@@ -76,15 +76,6 @@ unsafe fn copy_elements<T>(to: Smem, from: *const T, left: u32) {
     }
 }
 
-/// A number that the compiler does not know: loops up to it stay loops.
-#[inline(always)]
-fn opaque(n: u32) -> u32 {
-    let r: u32;
-    // SAFETY: arithmetic on a register.
-    unsafe { asm!("mov.b32 {0}, {1};", out(reg32) r, in(reg32) n, options(pure, nomem, nostack)) }
-    r
-}
-
 /// Starts bringing `R` rows of `ROW` bytes to the operand tile at `to`, zeros for what lies outside the window. They are
 /// there when every thread has waited for its copies and the block has met.
 ///
@@ -111,7 +102,7 @@ pub(crate) unsafe fn fill<T: Element, const R: usize, const ROW: usize, const TH
         let mut i = 0;
         while i < R / rows {
             // SAFETY: chunks lie inside or outside as a whole.
-            unsafe { copy_16(to.add(i * rows * ROW), from.wrapping_add(i * jump), r + ((i * rows) as u32) < inside) };
+            unsafe { copy_16(to.add(i * rows * ROW), from.wrapping_add(i * jump), r + (i * rows) as u32, inside) };
             i += 1;
         }
         return;
@@ -119,8 +110,7 @@ pub(crate) unsafe fn fill<T: Element, const R: usize, const ROW: usize, const TH
     // Not the common case: kept small rather than fast.
     let words = size_of::<T>() == 4 || (place % 4 == 0 && w.cols % 2 == 0);
     let (mut to, mut from, mut r) = (to, from, r);
-    let mut i = opaque((R / rows) as u32);
-    while i > 0 {
+    while r < R as u32 {
         let left = if r < w.rows { left } else { 0 };
         if words {
             let in_word = const { 4 / size_of::<T>() };
@@ -135,6 +125,5 @@ pub(crate) unsafe fn fill<T: Element, const R: usize, const ROW: usize, const TH
             unsafe { copy_elements(to, from, left) };
         }
         (to, from, r) = (to.add(rows * ROW), from.wrapping_add(jump), r + rows as u32);
-        i -= 1;
     }
 }

@@ -167,6 +167,21 @@ fn await_stage<const STAGES: usize>() {
     block_barrier();
 }
 
+/// The warp's fragments of 16 of depth, the `deep`th such of the stage at `at`: 32 bytes each, an XOR in a lane's offset.
+///
+/// # Safety
+/// By the whole warp; the stage is full.
+#[inline(always)]
+unsafe fn load<P: BlockProduct, const M: usize, const K: usize>(
+    at: Smem,
+    lanes: (usize, usize),
+    deep: usize,
+) -> P::Fragments {
+    let (a, b) = (at.add(lanes.0 ^ deep * 32), at.add(M * K * 2).add(lanes.1 ^ deep * 32));
+    // SAFETY: the caller's.
+    unsafe { if const { K * 2 == 64 } { P::load::<64>(a, b) } else { P::load::<128>(a, b) } }
+}
+
 /// # Safety
 /// As for [`dot`].
 #[inline(always)]
@@ -191,36 +206,26 @@ unsafe fn tensor_loop<
     // SAFETY: stages are filled once all have read them (the barrier of the step before), and read once filled.
     unsafe {
         let mut s = 0;
-        while s < STAGES - 1 {
-            fill_stage::<T, M, N, K, THREADS>(ring.add(s * stage), s as u32, steps, &operands);
+        while s < STAGES as u32 - 1 {
+            fill_stage::<T, M, N, K, THREADS>(ring.add(s as usize * stage), s, steps, &operands);
             s += 1;
         }
         await_stage::<STAGES>();
-        let (a, b) = Split::<M, N, THREADS>::lanes(row);
-        // 16 of depth are 32 bytes: an XOR in the lane's offset.
-        let load = #[inline(always)]
-        |at: Smem, deep: usize| {
-            let (a, b) = (at.add(a ^ deep * 32), at.add(M * row).add(b ^ deep * 32));
-            if const { K * 2 == 64 } {
-                Split::<M, N, THREADS>::load::<64>(a, b)
-            } else {
-                Split::<M, N, THREADS>::load::<128>(a, b)
-            }
-        };
+        let lanes = Split::<M, N, THREADS>::lanes(row);
         let (mut read, mut write) = (0, (STAGES - 1) * stage);
-        let mut now = load(ring, 0);
+        let mut now = load::<Split<M, N, THREADS>, M, K>(ring, lanes, 0);
         let mut k = 0;
         while k < steps {
             // The stage that the step before read: all have met since.
-            let next = load(ring.add(read), 1);
+            let next = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 1);
             fill_stage::<T, M, N, K, THREADS>(ring.add(write), k + (STAGES as u32 - 1), steps, &operands);
             write = read;
             multiply(regs, &now);
             now = next;
             if const { K == 64 } {
-                let next = load(ring.add(read), 2);
+                let next = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 2);
                 multiply(regs, &now);
-                let last = load(ring.add(read), 3);
+                let last = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 3);
                 multiply(regs, &next);
                 now = last;
             }
@@ -230,7 +235,7 @@ unsafe fn tensor_loop<
                 read = 0;
             }
             // After the last step these are stale, and not used.
-            let next = load(ring.add(read), 0);
+            let next = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 0);
             multiply(regs, &now);
             now = next;
             k += 1;
@@ -260,8 +265,8 @@ unsafe fn fma_loop<
     // SAFETY: stages are filled once all have read them (the barrier of the step), and read once filled.
     unsafe {
         let mut s = 0;
-        while s < STAGES - 1 {
-            fill_stage::<f32, M, N, K, THREADS>(ring.add(s * stage), s as u32, steps, &operands);
+        while s < STAGES as u32 - 1 {
+            fill_stage::<f32, M, N, K, THREADS>(ring.add(s as usize * stage), s, steps, &operands);
             s += 1;
         }
         let (mut read, mut write) = (0, (STAGES - 1) * stage);
@@ -320,6 +325,14 @@ pub(crate) unsafe fn store_block<T: DotElement, const M: usize, const N: usize, 
     }
 }
 
+/// One exchange of a transpose: lanes that differ in `bit` swap an off-diagonal word.
+#[inline(always)]
+fn exchange(lo: u32, hi: u32, lane: u32, bit: u32) -> (u32, u32) {
+    let odd = lane & bit != 0;
+    let got = shuffle_xor(if odd { lo } else { hi }, bit);
+    if odd { (got, hi) } else { (lo, got) }
+}
+
 /// The four lanes that share a row exchange values, so that each has eight neighbours: 16 bytes.
 ///
 /// # Safety
@@ -327,37 +340,32 @@ pub(crate) unsafe fn store_block<T: DotElement, const M: usize, const N: usize, 
 #[inline(always)]
 unsafe fn store_16bit<T: Pack16>(w: &Window<T>, whole: bool, row: u32, column: u32, v: [[f32; 2]; 4]) {
     let (lane, t) = (tid() % 4, tid() % 32);
-    let [a, b, c, d] =
-        [T::pack(v[0][0], v[0][1]), T::pack(v[1][0], v[1][1]), T::pack(v[2][0], v[2][1]), T::pack(v[3][0], v[3][1])];
-    // A transpose of 4 x 4 words between 4 lanes, in two exchanges.
-    let exchange = #[inline(always)]
-    |lo: u32, hi: u32, bit: u32| {
-        let odd = lane & bit != 0;
-        let got = shuffle_xor(if odd { lo } else { hi }, bit);
-        if odd { (got, hi) } else { (lo, got) }
-    };
-    let ((a, b), (c, d)) = (exchange(a, b, 1), exchange(c, d, 1));
-    let ((a, c), (b, d)) = (exchange(a, c, 2), exchange(b, d, 2));
-    let (r, c0) = (row + t / 4, column + lane * 8);
-    let to = w.ptr.wrapping_add((r as u64 * w.stride + c0 as u64) as usize);
-    if whole {
-        // SAFETY: inside, aligned.
-        unsafe {
-            asm!("st.global.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}};", in(reg64) to, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack))
+    if !whole {
+        let r = row + t / 4;
+        let mut i = 0;
+        while i < 4 {
+            let c = column + lane * 2 + 8 * i as u32;
+            let to = w.ptr.wrapping_add((r as u64 * w.stride + c as u64) as usize);
+            let left = if r < w.rows && c < w.cols { w.cols - c } else { 0 };
+            // SAFETY: only elements inside the window are written.
+            unsafe {
+                asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.gt.u32 p, {1}, 0; setp.gt.u32 q, {1}, 1; @p st.global.b16 [{2}], l; @q st.global.b16 [{2}+2], h; }}",
+                    in(reg32) T::pack(v[i][0], v[i][1]), in(reg32) left, in(reg64) to, options(nostack));
+            }
+            i += 1;
         }
         return;
     }
-    let left = if r < w.rows && c0 < w.cols { w.cols - c0 } else { 0 };
-    let words = [a, b, c, d];
-    let mut i = 0;
-    while i < 4 {
-        // SAFETY: only elements inside the window are written.
-        unsafe {
-            asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.gt.u32 p, {1}, {3}; setp.gt.u32 q, {1}, {4}; @p st.global.b16 [{2}], l; @q st.global.b16 [{2}+2], h; }}",
-                in(reg32) words[i], in(reg32) left, in(reg64) to.wrapping_add(2 * i),
-                in(reg32) 2 * i as u32, in(reg32) 2 * i as u32 + 1, options(nostack));
-        }
-        i += 1;
+    let [a, b, c, d] =
+        [T::pack(v[0][0], v[0][1]), T::pack(v[1][0], v[1][1]), T::pack(v[2][0], v[2][1]), T::pack(v[3][0], v[3][1])];
+    // A transpose of 4 x 4 words between 4 lanes, in two exchanges.
+    let ((a, b), (c, d)) = (exchange(a, b, lane, 1), exchange(c, d, lane, 1));
+    let ((a, c), (b, d)) = (exchange(a, c, lane, 2), exchange(b, d, lane, 2));
+    let (r, c0) = (row + t / 4, column + lane * 8);
+    let to = w.ptr.wrapping_add((r as u64 * w.stride + c0 as u64) as usize);
+    // SAFETY: inside, aligned.
+    unsafe {
+        asm!("st.global.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}};", in(reg64) to, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack))
     }
 }
 

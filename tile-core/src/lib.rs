@@ -12,6 +12,9 @@
 //! | [`schedule`] | which block works on which tile |
 //! | [`view`] | global memory cut into tiles: [`Tiles`](view::Tiles), [`TilesMut`](view::TilesMut) |
 //! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
+//! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
+//! | [`roles`], [`handover`] | the split of a block into roles, and what they pass to each other |
+//! | [`mma`], [`rows`] | warpgroup products, accumulators and their rows |
 //! | [`kernel`] | what `#[kernel]` makes of a function |
 #![no_std]
 #![cfg_attr(
@@ -25,12 +28,14 @@
 extern crate std;
 
 pub mod element;
+pub mod handover;
 pub mod kernel;
 pub mod layout;
 pub mod mma;
 pub mod output;
 pub mod pipeline;
 pub mod roles;
+pub mod rows;
 pub mod schedule;
 pub mod shared;
 pub mod tma;
@@ -54,11 +59,13 @@ pub mod prelude {
     pub use crate::kernel;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::kernel::Kernel;
-    pub use crate::mma::{Acc, Mma};
+    pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, Turns};
+    pub use crate::mma::{Acc, Mma, Packed};
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
     pub use crate::roles::{Cta, WarpGroup};
+    pub use crate::rows::PerRow;
     pub use crate::schedule::{Grouped, Linear, Schedule};
-    pub use crate::shared::{Multicast, SharedTile, Staging};
+    pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
     pub use crate::view::{TileMut, TileRef, Tiles, TilesMut};
 }

@@ -1,3 +1,4 @@
 //! Matrix products, `C = f(A B^T)`.
 
 pub mod hopper;
+pub mod ping_pong;

@@ -4,5 +4,6 @@
 #![warn(missing_docs)]
 
 pub mod gemm;
+pub mod mla;
 
 tilewright::images!(none);

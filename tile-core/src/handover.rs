@@ -81,7 +81,7 @@ impl<'p, S: Stage, const STAGES: usize> Baton<'p, S, STAGES> {
         self.phase = self.phase.wrapping_add(1);
         // SAFETY: written before the arrival just waited for, and not again before this warpgroup gives the end back.
         let (slot, phase) = unsafe { (self.turns.base.load_u32(), self.turns.base.add(4).load_u32()) };
-        Consumer::at(self.ring, backend::uniform(slot), backend::uniform(phase), wg.index())
+        Consumer::at(self.ring, slot, phase, wg.index())
     }
     /// Passes the end on. Products that read its slots may still be in flight: their group owns the slots.
     #[inline(always)]

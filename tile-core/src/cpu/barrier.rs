@@ -84,11 +84,6 @@ pub(crate) unsafe fn by_one_thread(f: impl FnOnce()) {
     f()
 }
 
-/// Nothing to tell the compiler.
-pub(crate) fn uniform(value: u32) -> u32 {
-    value
-}
-
 /// One arrival.
 pub(crate) fn publish(full: Barrier) {
     full.arrive()

@@ -133,12 +133,6 @@ pub(crate) unsafe fn by_one_thread(f: impl FnOnce()) {
     warp_barrier();
 }
 
-/// The same value in all lanes, which the compiler does not know of what comes from memory.
-#[inline(always)]
-pub(crate) fn uniform(value: u32) -> u32 {
-    shuffle(value, 0)
-}
-
 /// Warpgroup `index`, the running one, meets.
 #[inline(always)]
 pub(crate) fn meet(index: u32) {

@@ -230,6 +230,19 @@ impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
     }
 }
 
+impl<T: Element> TileRef<'_, T, 1, 1> {
+    /// The one element, zero outside the view. All threads read it, and all read the same: nobody writes to a view
+    /// during the launch.
+    #[inline(always)]
+    pub fn scalar(self, _wg: &mut crate::roles::WarpGroup) -> T::Value {
+        if self.window.rows == 0 || self.window.cols == 0 {
+            return T::Value::default();
+        }
+        // SAFETY: inside the view.
+        unsafe { self.window.ptr.read() }.to_value()
+    }
+}
+
 /// A writable view cut into tiles of `M` x `N`: a launch's claim on its output.
 ///
 /// Iterating over it in a kernel yields the tiles of the running block, in the order of the schedule `S`, each once. The

@@ -70,10 +70,10 @@ fn arg_name<K: Kernel>(index: usize) -> &'static str {
 fn check_args<K: Kernel>(device: Device, args: &K::Args<'_>) -> Result<u64> {
     let (mut tiles, mut elsewhere) = (None, None);
     args.facts(&mut |i, facts| {
-        if let Some(p) = facts.provenance {
-            if p.device != device.number() {
-                elsewhere.get_or_insert((i, p.device));
-            }
+        if let Some(p) = facts.provenance
+            && p.device != device.number()
+        {
+            elsewhere.get_or_insert((i, p.device));
         }
         if facts.mutable && tiles.is_none() {
             tiles = facts.tiles;
@@ -92,8 +92,11 @@ fn run_on_cpu<K: Kernel>(device: Device, args: K::Args<'_>, tiles: u64) -> Resul
         Grid::Persistent => tiles.min(device.multiprocessors().into()),
     };
     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
-    backend::run::<K>(args, workers)
-        .map_err(|fault| Error::Kernel { name: K::NAME, block: fault.block, message: fault.message })
+    backend::run::<K>(args, workers).map_err(|fault| Error::Kernel {
+        name: K::NAME,
+        block: fault.block,
+        message: fault.message,
+    })
 }
 
 /// The number of blocks for so many tiles.

@@ -53,7 +53,16 @@ fn copies() -> Result<()> {
     assert_eq!(copy, t.slice(2, 2..4)?.to_vec(&s)?);
     for (i, v) in t.to_vec(&s)?.into_iter().enumerate() {
         let (j, k) = (i / 7 % 6, i % 7);
-        assert_eq!(v, if j == 5 { 2.0 } else if k == 1 || k == 2 { -1.0 } else { i as f32 });
+        assert_eq!(
+            v,
+            if j == 5 {
+                2.0
+            } else if k == 1 || k == 2 {
+                -1.0
+            } else {
+                i as f32
+            }
+        );
     }
     assert_eq!(Tensor::<bf16, 1>::full(&s, [9], bf16::from_f32(1.5))?.to_vec(&s)?, [bf16::from_f32(1.5); 9]);
     assert_eq!(Tensor::<f16, 1>::zeros(&s, [9])?.to_vec(&s)?, [f16::from_f32(0.0); 9]);
@@ -187,8 +196,8 @@ fn tensor_maps() -> Result<()> {
     let Some(d) = gpu() else { return Ok(()) };
     let s = d.stream()?;
     let t = Tensor::<bf16, 2>::zeros(&s, [300, 72])?;
-    let (a, b) = (t.tma_tiles::<128, 64>()?, t.view().rows(3..200)?.tma_tiles::<128, 64>()?);
-    drop((a, b));
+    assert!(t.tma_tiles::<128, 64>().is_ok());
+    assert!(t.view().rows(3..200)?.tma_tiles::<128, 64>().is_ok());
     let e = t.view().cols(1..9)?.tma_tiles::<128, 64>().map(|_| ()).unwrap_err();
     assert!(matches!(e, Error::Alignment { .. }), "{e}");
     for extents in [[0, 64], [64, 0], [1, 3], [1, 64]] {

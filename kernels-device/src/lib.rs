@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod elementwise;
 pub mod gemm;
+pub mod rmsnorm;
+pub mod mla;
 
 tilewright::images!();

@@ -3,6 +3,9 @@
 //! Memory holds `f32`, `f16`, `bf16` or integers. Arithmetic happens in the element's [`Value`](Element::Value): `f32`
 //! for all floating-point elements (one rounding, to nearest even, when a value is stored), `i32` and `u32` for integers.
 
+use crate::backend;
+use crate::layout::Chunk;
+
 #[cfg(not(target_arch = "nvptx64"))]
 pub use half::{bf16, f16};
 
@@ -71,10 +74,29 @@ pub trait Value: Copy + Send + Sync + PartialEq + PartialOrd + Default + core::f
     /// The inverse of `to_bits32`.
     #[doc(hidden)]
     fn from_bits32(bits: u32) -> Self;
+    /// Zero.
+    #[doc(hidden)]
+    const ZERO: Self;
+    /// No value is greater than the greatest.
+    #[doc(hidden)]
+    const GREATEST: Self;
+    /// No value is less than the least.
+    #[doc(hidden)]
+    const LEAST: Self;
+    /// Integers wrap.
+    #[doc(hidden)]
+    fn plus(self, other: Self) -> Self;
+    /// NaN if one is.
+    #[doc(hidden)]
+    fn greater(self, other: Self) -> Self;
+    /// NaN if one is.
+    #[doc(hidden)]
+    fn less(self, other: Self) -> Self;
 }
 
 macro_rules! value {
-    ($t:ty, |$v:ident| $to:expr, |$b:ident| $from:expr) => {
+    ($t:ty, $least:expr, $greatest:expr, |$v:ident| $to:expr, |$b:ident| $from:expr,
+        |$x:ident, $y:ident| $plus:expr, $greater:expr, $less:expr) => {
         impl sealed::Sealed for $t {}
         impl Value for $t {
             #[inline(always)]
@@ -86,12 +108,31 @@ macro_rules! value {
             fn from_bits32($b: u32) -> Self {
                 $from
             }
+            const ZERO: Self = 0 as $t;
+            const GREATEST: Self = $greatest;
+            const LEAST: Self = $least;
+            #[inline(always)]
+            fn plus(self, $y: Self) -> Self {
+                let $x = self;
+                $plus
+            }
+            #[inline(always)]
+            fn greater(self, $y: Self) -> Self {
+                let $x = self;
+                $greater
+            }
+            #[inline(always)]
+            fn less(self, $y: Self) -> Self {
+                let $x = self;
+                $less
+            }
         }
     };
 }
-value!(f32, |v| v.to_bits(), |b| f32::from_bits(b));
-value!(i32, |v| v as u32, |b| b as i32);
-value!(u32, |v| v, |b| b);
+value!(f32, f32::NEG_INFINITY, f32::INFINITY, |v| v.to_bits(), |b| f32::from_bits(b),
+    |x, y| x + y, backend::max_nan(x, y), backend::min_nan(x, y));
+value!(i32, i32::MIN, i32::MAX, |v| v as u32, |b| b as i32, |x, y| x.wrapping_add(y), Ord::max(x, y), Ord::min(x, y));
+value!(u32, 0, u32::MAX, |v| v, |b| b, |x, y| x.wrapping_add(y), Ord::max(x, y), Ord::min(x, y));
 
 /// An element of a tensor: every bit pattern is valid, and host and device agree on it. Sealed.
 #[diagnostic::on_unimplemented(
@@ -105,6 +146,9 @@ pub trait Element:
     const DTYPE: DType;
     /// What it is computed in.
     type Value: Value;
+    /// As many elements as 16 bytes hold: what a thread reads or writes at once.
+    #[doc(hidden)]
+    type Chunk: crate::layout::Chunks;
     /// Widens to the type computed in. Exact.
     fn to_value(self) -> Self::Value;
     /// Rounds to nearest even; integers keep their low bits.
@@ -116,6 +160,7 @@ macro_rules! element {
         impl Element for $t {
             const DTYPE: DType = DType::$d;
             type Value = $v;
+            type Chunk = Chunk<{ 16 / size_of::<$t>() }>;
             #[inline(always)]
             fn to_value(self) -> $v {
                 let $x = self;

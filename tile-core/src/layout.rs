@@ -26,6 +26,22 @@ pub const fn k_major_descriptor(address: u32) -> u64 {
     ((address & 0x3_ffff) >> 4) as u64 | 1 << 16 | (1024 >> 4) << 32 | 1 << 62
 }
 
+/// The matrix descriptor of an MN-major operand with 128-byte swizzle at a shared address: rows of the tile are the depth
+/// of the product, its columns lie in slabs of 64. `slab` is the distance in bytes from one slab to the next (the leading
+/// dimension); stride 1024 between groups of 8 rows. A step of 16 in depth is 2048 bytes further.
+#[inline(always)]
+pub const fn mn_major_descriptor(address: u32, slab: u32) -> u64 {
+    ((address & 0x3_ffff) >> 4) as u64 | ((slab >> 4) as u64) << 16 | (1024 >> 4) << 32 | 1 << 62
+}
+
+/// Row and depth, within a 64 x 16 left operand of 16-bit elements held in registers, of the lower half of register `i`
+/// (0-3) of `thread` (0-127). The upper half is the next in depth.
+#[inline(always)]
+pub const fn fragment_at(thread: u32, i: u32) -> (u32, u32) {
+    let (warp, lane) = (thread / 32, thread % 32);
+    (warp * 16 + lane / 4 + i % 2 * 8, lane % 4 * 2 + i / 2 * 8)
+}
+
 /// Row and column, within a warpgroup's 64 x N accumulator, of register `i` of `thread` (0-127). Registers 2p and 2p+1
 /// are neighbours in a row.
 #[inline(always)]
@@ -77,6 +93,113 @@ pub const fn ldmatrix_b(lane: u32) -> (u32, u32) {
 #[inline(always)]
 pub const fn mma_d(lane: u32, i: u32) -> (u32, u32) {
     (lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2)
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// How many adjacent elements a thread holds in one piece.
+pub struct Chunk<const LEN: usize>;
+/// Sealed: every [`Chunk`].
+pub trait Chunks: sealed::Sealed + 'static {
+    /// How many.
+    #[doc(hidden)]
+    const LEN: usize;
+}
+impl<const LEN: usize> sealed::Sealed for Chunk<LEN> {}
+impl<const LEN: usize> Chunks for Chunk<LEN> {
+    const LEN: usize = LEN;
+}
+
+/// The most elements of a register tile that one thread can hold.
+pub const MOST_PER_THREAD: usize = 64;
+
+/// How the elements of an `M` x `N` register tile are spread over the threads of a block: a bijection between
+/// (thread, register) and (row, column), in which runs of [`CHUNK`](Self::CHUNK) registers are adjacent columns. Sealed.
+pub trait Layout<const M: usize, const N: usize>: sealed::Sealed + 'static {
+    /// Threads of the block.
+    #[doc(hidden)]
+    const THREADS: usize;
+    /// Elements of a thread.
+    #[doc(hidden)]
+    const PER_THREAD: usize;
+    /// Adjacent ones.
+    #[doc(hidden)]
+    const CHUNK: usize;
+    /// Distinguishes layouts of one shape.
+    #[doc(hidden)]
+    const ID: usize;
+    /// Row and column of register `i` of thread `t`.
+    #[doc(hidden)]
+    fn at(t: u32, i: u32) -> (u32, u32);
+}
+
+/// A layout for blocks of `THREADS` threads. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "a tile that is spread over another number of threads than this block has",
+    note = "a tile belongs to blocks of the size of the one that loaded it"
+)]
+pub trait Over<const THREADS: usize>: sealed::Sealed {}
+
+/// Every row belongs to `THREADS / M` adjacent threads; neighbours hold neighbouring chunks, so that they read and
+/// write memory together. Made for reductions along rows.
+pub struct ByRows<const THREADS: usize, C>(core::marker::PhantomData<C>);
+
+impl<const THREADS: usize, C: Chunks> sealed::Sealed for ByRows<THREADS, C> {}
+impl<const THREADS: usize, C: Chunks> Over<THREADS> for ByRows<THREADS, C> {}
+impl<const THREADS: usize, C: Chunks> ByRows<THREADS, C> {
+    /// Threads of one row.
+    pub(crate) const fn threads_of_row(m: usize) -> usize {
+        assert!(m > 0 && THREADS % m == 0, "a block's threads are shared out evenly among the rows of a tile");
+        let r = THREADS / m;
+        assert!(r % 32 == 0 || 32 % r == 0, "a row of a tile belongs to whole warps, or several rows share one evenly");
+        r
+    }
+}
+impl<const THREADS: usize, C: Chunks, const M: usize, const N: usize> Layout<M, N> for ByRows<THREADS, C> {
+    const THREADS: usize = THREADS;
+    const PER_THREAD: usize = {
+        assert!(
+            N % (Self::threads_of_row(M) * C::LEN) == 0,
+            "a tile's width is a multiple of what the threads of a row hold at once: 16 bytes each"
+        );
+        assert!(M * N / THREADS <= MOST_PER_THREAD, "a thread holds at most 64 elements of a tile");
+        M * N / THREADS
+    };
+    const CHUNK: usize = C::LEN;
+    const ID: usize = C::LEN;
+    #[inline(always)]
+    fn at(t: u32, i: u32) -> (u32, u32) {
+        let (r, c) = (const { Self::threads_of_row(M) as u32 }, const { C::LEN as u32 });
+        (t / r, i / c * (r * c) + t % r * c + i % c)
+    }
+}
+
+/// Threads run along the columns first: `N / CHUNK` of them hold a row's chunks, and the next as many the next row.
+/// Made for reductions over rows, where the reduced dimension is the strided one.
+pub struct ByColumns<const THREADS: usize, C>(core::marker::PhantomData<C>);
+
+impl<const THREADS: usize, C: Chunks> sealed::Sealed for ByColumns<THREADS, C> {}
+impl<const THREADS: usize, C: Chunks> Over<THREADS> for ByColumns<THREADS, C> {}
+impl<const THREADS: usize, C: Chunks, const M: usize, const N: usize> Layout<M, N> for ByColumns<THREADS, C> {
+    const THREADS: usize = THREADS;
+    const PER_THREAD: usize = {
+        assert!(
+            N % C::LEN == 0 && 32 % (N / C::LEN) == 0,
+            "the chunks of a row, 16 bytes each, are shared out evenly within a warp"
+        );
+        assert!(M % (THREADS / (N / C::LEN)) == 0, "a tile's rows are shared out evenly among the block's threads");
+        assert!(M * N / THREADS <= MOST_PER_THREAD, "a thread holds at most 64 elements of a tile");
+        M * N / THREADS
+    };
+    const CHUNK: usize = C::LEN;
+    const ID: usize = C::LEN | 1 << 8;
+    #[inline(always)]
+    fn at(t: u32, i: u32) -> (u32, u32) {
+        let (across, c) = (const { (N / C::LEN) as u32 }, const { C::LEN as u32 });
+        (t / across + i / c * (THREADS as u32 / across), t % across * c + i % c)
+    }
 }
 
 #[cfg(all(test, not(target_arch = "nvptx64")))]
@@ -135,11 +258,87 @@ mod tests {
                 let (warp, lane) = (thread / 32, thread % 32);
                 for q in 0..4u32 {
                     let pointer = warp * 32 + q * 8 + lane / 4;
-                    let stored = stmatrix_offset(pointer, group) as usize ^ 0;
+                    let stored = stmatrix_offset(pointer, group) as usize;
                     let row_base = stored;
                     let (r, c) = accumulator_at(thread, (group * 4 + q) * 2);
                     let want = tile_offset(64, r as usize, c as usize * 2);
                     assert_eq!(row_base + (lane % 4 * 4) as usize, want, "group {group} thread {thread} matrix {q}");
+                }
+            }
+        }
+    }
+
+    /// Registers 8s + 2i and 8s + 2i + 1 of an accumulator, packed, are register i of step s of a left operand.
+    #[test]
+    fn an_accumulator_is_a_left_operand_without_moving() {
+        for thread in 0..128 {
+            for step in 0..16 {
+                for i in 0..4 {
+                    let (row, depth) = fragment_at(thread, i);
+                    let low = accumulator_at(thread, 8 * step + 2 * i);
+                    let high = accumulator_at(thread, 8 * step + 2 * i + 1);
+                    assert_eq!(low, (row, 16 * step + depth));
+                    assert_eq!(high, (row, 16 * step + depth + 1));
+                }
+            }
+        }
+        // the table of the PTX ISA (figure of the A fragment for 16-bit types): thread 37
+        let at: Vec<_> = (0..4).map(|i| fragment_at(37, i)).collect();
+        assert_eq!(at, [(17, 2), (25, 2), (17, 10), (25, 10)]);
+    }
+
+    #[test]
+    fn left_fragments_cover_the_operand_once() {
+        let mut seen = vec![0; 64 * 16];
+        for t in 0..128 {
+            for i in 0..4 {
+                let (r, k) = fragment_at(t, i);
+                seen[(r * 16 + k) as usize] += 1;
+                seen[(r * 16 + k + 1) as usize] += 1;
+            }
+        }
+        assert!(seen.iter().all(|&s| s == 1));
+    }
+
+    /// What the tensor cores make of a descriptor, after the ISA's canonical layouts: the byte of element (mn, k), in units
+    /// from the start address, before the swizzle acts on the sum.
+    fn canonical(descriptor: u64, mn_major: bool, mn: usize, k: usize) -> usize {
+        let field = |bit: u32| ((descriptor >> bit & 0x3fff) << 4) as usize;
+        let (start, leading, stride) = (field(0), field(16), field(32));
+        let plain = if mn_major {
+            start + mn / 64 * leading + k / 8 * stride + k % 8 * SPAN + mn % 64 * 2
+        } else {
+            start + mn / 8 * stride + mn % 8 * SPAN + k * 2
+        };
+        swizzle_128b(plain)
+    }
+
+    #[test]
+    fn descriptors_find_every_element_of_a_tile() {
+        // K-major: tile rows are the operand's width, columns the depth, 64 to a slab, 16 to a step
+        for rows in [64usize, 128, 256] {
+            for slab in 0..9 {
+                let first = k_major_descriptor((slab * rows * SPAN) as u32);
+                for step in 0..4 {
+                    for (r, k) in (0..rows).flat_map(|r| (0..16).map(move |k| (r, k))) {
+                        let want = tile_offset(rows, r, (slab * 64 + step * 16 + k) * 2);
+                        // the address field has 18 bits: compare modulo that
+                        assert_eq!(canonical(first + 2 * step as u64, false, r, k), want % (1 << 18));
+                    }
+                }
+            }
+        }
+        // MN-major: tile columns are the operand's width (V: 256 of them from column 0 or 256), rows the depth
+        for rows in [64usize, 128] {
+            for from in [0usize, 256] {
+                let address = from / 64 * rows * SPAN;
+                for step in 0..rows / 16 {
+                    let d = mn_major_descriptor((address + step * 2048) as u32, (rows * SPAN) as u32);
+                    assert_eq!(d, mn_major_descriptor(address as u32, (rows * SPAN) as u32) + 128 * step as u64);
+                    for (n, k) in (0..256).flat_map(|n| (0..16).map(move |k| (n, k))) {
+                        let want = tile_offset(rows, step * 16 + k, (from + n) * 2);
+                        assert_eq!(canonical(d, true, n, k), want);
+                    }
                 }
             }
         }
@@ -213,5 +412,29 @@ mod tests {
             }
         }
         assert!(seen.iter().all(|&s| s == 1));
+    }
+
+    fn spread_is_a_bijection<const M: usize, const N: usize, L: Layout<M, N>>() {
+        let mut seen = std::vec![0u32; M * N];
+        for t in 0..L::THREADS as u32 {
+            for i in 0..L::PER_THREAD as u32 {
+                let (row, column) = L::at(t, i);
+                seen[row as usize * N + column as usize] += 1;
+                let (row0, column0) = L::at(t, i / L::CHUNK as u32 * L::CHUNK as u32);
+                assert_eq!((row, column), (row0, column0 + i % L::CHUNK as u32), "a chunk is adjacent");
+            }
+        }
+        assert!(seen.iter().all(|&n| n == 1));
+    }
+
+    #[test]
+    fn register_tiles_are_spread_by_bijections() {
+        spread_is_a_bijection::<1, 4096, ByRows<256, Chunk<8>>>();
+        spread_is_a_bijection::<1, 8192, ByRows<512, Chunk<4>>>();
+        spread_is_a_bijection::<8, 256, ByRows<256, Chunk<8>>>();
+        spread_is_a_bijection::<64, 64, ByRows<256, Chunk<4>>>();
+        spread_is_a_bijection::<2, 1536, ByRows<192, Chunk<16>>>();
+        spread_is_a_bijection::<256, 32, ByColumns<256, Chunk<8>>>();
+        spread_is_a_bijection::<128, 64, ByColumns<256, Chunk<4>>>();
     }
 }

@@ -231,6 +231,19 @@ impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
     }
 }
 
+impl<T: Element> TileRef<'_, T, 1, 1> {
+    /// The one element, zero outside the view. All threads read it, and all read the same: nobody writes to a view
+    /// during the launch.
+    #[inline(always)]
+    pub fn scalar(self, _wg: &mut crate::roles::WarpGroup) -> T::Value {
+        if self.window.rows == 0 || self.window.cols == 0 {
+            return T::Value::default();
+        }
+        // SAFETY: inside the view.
+        unsafe { self.window.ptr.read() }.to_value()
+    }
+}
+
 /// A writable view cut into tiles of `M` x `N`: a launch's claim on its output.
 ///
 /// Iterating over it in a kernel yields the tiles of the running block, in the order of the schedule `S`, each once. The
@@ -329,6 +342,52 @@ impl<T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'_, T, M,
 pub struct TileMut<'a, T, const M: usize, const N: usize> {
     pub(crate) window: Window<T>,
     _p: PhantomData<&'a mut T>,
+}
+
+/// `M` whole rows of an output, by value: what the running block owns of it when rows are longer than a tile. Tile `j`
+/// of it may be read and written any number of times.
+pub struct StripMut<'a, T, const M: usize, const N: usize> {
+    base: *mut T,
+    raw: RawView,
+    row: u32,
+    _p: PhantomData<(&'a mut T, backend::NotShared)>,
+}
+
+impl<T, const M: usize, const N: usize> StripMut<'_, T, M, N> {
+    /// Tiles from left to right.
+    #[inline(always)]
+    pub fn across(&self) -> u32 {
+        self.raw.cols.div_ceil(N as u32)
+    }
+    #[inline(always)]
+    pub(crate) fn window(&self, j: u32) -> Window<T> {
+        Window::of(self.base, &self.raw, self.row, j, M as u32, N as u32)
+    }
+}
+
+/// The running block's strips of a [`TilesMut`], with the tile row of each.
+pub struct StripsIter<'a, T, const M: usize, const N: usize, S> {
+    tiles: TilesMut<'a, T, M, N, S>,
+    plan: Plan<S>,
+}
+
+impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> Iterator for StripsIter<'a, T, M, N, S> {
+    type Item = (u32, StripMut<'a, T, M, N>);
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (row, _) = self.plan.next()?;
+        Some((row, StripMut { base: self.tiles.base, raw: self.tiles.raw, row, _p: PhantomData }))
+    }
+}
+
+impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T, M, N, S> {
+    /// Shared out by whole rows of tiles: the schedule runs over a grid of one column.
+    #[inline(always)]
+    pub fn strips(self) -> StripsIter<'a, T, M, N, S> {
+        let (index, workers) = self.worker();
+        let down = self.raw.down_in_slab(M as u32) * self.raw.slabs;
+        StripsIter { plan: Plan::new(self.schedule, down, 1, index, workers), tiles: self }
+    }
 }
 
 /// The running block's tiles of a [`TilesMut`], with their coordinates.

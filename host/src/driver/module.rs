@@ -117,14 +117,10 @@ impl Context {
         // SAFETY: `raw` is a function of the current context.
         check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(raw, SHARED, K::SHARED_BYTES as i32) })?;
         let mut per_sm = 0;
+        let (threads, shared) = (K::THREADS as i32, K::SHARED_BYTES as usize);
         // SAFETY: as above; writes an integer.
         check("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
-            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &mut per_sm,
-                raw,
-                K::THREADS as i32,
-                K::SHARED_BYTES as usize,
-            )
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut per_sm, raw, threads, shared)
         })?;
         let resident = u64::from(per_sm.unsigned_abs().max(1)) * u64::from(self.multiprocessors);
         let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
@@ -166,10 +162,10 @@ impl Context {
         if code == sys::CUresult::CUDA_SUCCESS {
             return Ok(Module(module));
         }
-        if code == sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION {
-            if let Some(need) = driver_for_ptx(ptx) {
-                return Err(Error::DriverTooOld { what: format!("kernel `{kernel}`"), need, found: self.driver });
-            }
+        if code == sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+            && let Some(need) = driver_for_ptx(ptx)
+        {
+            return Err(Error::DriverTooOld { what: format!("kernel `{kernel}`"), need, found: self.driver });
         }
         let log = CStr::from_bytes_until_nul(&log).map(|l| l.to_string_lossy().into_owned()).unwrap_or_default();
         Err(failed("cuModuleLoadDataEx", code, log))
@@ -238,10 +234,7 @@ mod tests {
         assert_eq!(chosen(&IMAGES, (8, 0)), Ok("sm_80"));
         assert_eq!(chosen(&IMAGES, (12, 0)), Ok("sm_80"));
         let e = chosen(&IMAGES, (7, 5)).unwrap_err().to_string();
-        assert_eq!(
-            e,
-            "kernel `t::k` needs sm_90a; CUDA device 0 is sm_75; there are images for sm_80, sm_90a, sm_90"
-        );
+        assert_eq!(e, "kernel `t::k` needs sm_90a; CUDA device 0 is sm_75; there are images for sm_80, sm_90a, sm_90");
     }
 
     #[test]
@@ -274,7 +267,9 @@ mod tests {
 
     #[test]
     fn ptx_versions_name_the_driver_they_need() {
-        let need = |v: &str| driver_for_ptx(&format!("//\n// text\n\n.version {v}\n.target sm_90a\n")).map(|d| (d.major, d.minor));
+        let need = |v: &str| {
+            driver_for_ptx(&format!("//\n// text\n\n.version {v}\n.target sm_90a\n")).map(|d| (d.major, d.minor))
+        };
         assert_eq!(need("7.0"), Some((11, 0)));
         assert_eq!(need("7.8"), Some((11, 8)));
         assert_eq!(need("8.0"), Some((12, 0)));

@@ -24,3 +24,12 @@ pub fn tanh(x: f32) -> f32 {
 pub fn reciprocal(x: f32) -> f32 {
     1.0 / x
 }
+
+/// The greater; NaN if one is.
+pub(crate) fn max_nan(x: f32, y: f32) -> f32 {
+    if x.is_nan() || y.is_nan() { f32::NAN } else { x.max(y) }
+}
+/// The less; NaN if one is.
+pub(crate) fn min_nan(x: f32, y: f32) -> f32 {
+    if x.is_nan() || y.is_nan() { f32::NAN } else { x.min(y) }
+}

@@ -3,7 +3,7 @@
 use core::arch::asm;
 
 macro_rules! half {
-    ($(#[$doc:meta])* $name:ident, $to:literal, $from:literal) => {
+    ($(#[$doc:meta])* $name:ident, |$bits:ident| $to:expr, $from:literal) => {
         $(#[$doc])*
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, Debug, Default)]
@@ -33,10 +33,8 @@ macro_rules! half {
             /// Exact.
             #[inline(always)]
             pub fn to_f32(self) -> f32 {
-                let r: f32;
-                // SAFETY: arithmetic on registers.
-                unsafe { asm!($to, out(reg32) r, in(reg16) self.0, options(pure, nomem, nostack)) }
-                r
+                let $bits = self.0;
+                $to
             }
             /// To nearest even.
             #[inline(always)]
@@ -51,11 +49,16 @@ macro_rules! half {
 }
 half!(
     /// bfloat16: the upper half of an `f32`.
-    bf16, "{{ .reg .b32 t; cvt.u32.u16 t, {1}; shl.b32 {0}, t, 16; }}", "cvt.rn.bf16.f32 {0}, {1};"
+    bf16, |bits| f32::from_bits((bits as u32) << 16), "cvt.rn.bf16.f32 {0}, {1};"
 );
 half!(
     /// IEEE half precision.
-    f16, "cvt.f32.f16 {0}, {1};", "cvt.rn.f16.f32 {0}, {1};"
+    f16, |bits| {
+        let r: f32;
+        // SAFETY: arithmetic on registers.
+        unsafe { asm!("cvt.f32.f16 {0}, {1};", out(reg32) r, in(reg16) bits, options(pure, nomem, nostack)) }
+        r
+    }, "cvt.rn.f16.f32 {0}, {1};"
 );
 
 /// Two values rounded to nearest even and packed, `lo` in the lower half.

@@ -32,3 +32,21 @@ unary!(
 unary!(
     /// `1 / x`, to 1 ulp.
     reciprocal, "rcp.approx.f32");
+
+/// The greater; NaN if one is.
+#[inline(always)]
+pub(crate) fn max_nan(x: f32, y: f32) -> f32 {
+    let r: f32;
+    // SAFETY: arithmetic on registers.
+    unsafe { asm!("max.NaN.f32 {0}, {1}, {2};", out(reg32) r, in(reg32) x, in(reg32) y, options(pure, nomem, nostack)) }
+    r
+}
+
+/// The less; NaN if one is.
+#[inline(always)]
+pub(crate) fn min_nan(x: f32, y: f32) -> f32 {
+    let r: f32;
+    // SAFETY: arithmetic on registers.
+    unsafe { asm!("min.NaN.f32 {0}, {1}, {2};", out(reg32) r, in(reg32) x, in(reg32) y, options(pure, nomem, nostack)) }
+    r
+}

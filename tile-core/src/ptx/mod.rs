@@ -14,6 +14,7 @@ pub(crate) mod mma_sync;
 mod smem;
 mod store;
 mod sync;
+mod tile;
 mod tma;
 mod wgmma;
 
@@ -21,7 +22,9 @@ pub use barrier::Barrier;
 pub use dot::DotElement;
 pub use element::Pack16;
 pub use entry::{__asm, BelongsToItsToken, NotShared, Place, finish, shared_at};
-pub use math::*;
+#[allow(unused_imports)]
+pub(crate) use math::{max_nan, min_nan};
+pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 pub use mma_sync::{BlockProduct, Split};
 pub use smem::Smem;
 pub use wgmma::{MmaElement, Wgmma, Width};
@@ -31,5 +34,6 @@ pub(crate) use dot::{dot, store_block};
 pub(crate) use entry::*;
 pub(crate) use store::*;
 pub(crate) use sync::*;
+pub(crate) use tile::*;
 pub(crate) use tma::*;
 pub(crate) use wgmma::*;

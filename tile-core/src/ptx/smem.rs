@@ -49,6 +49,18 @@ impl Smem {
         // SAFETY: the caller's.
         unsafe { asm!("st.shared.b32 [{0}], {1};", in(reg32) self.0, in(reg32) v, options(nostack)) }
     }
+    /// As [`store_u32`](Self::store_u32) if `condition`. Predicated, not branched.
+    ///
+    /// # Safety
+    /// If `condition`, the four bytes are the caller's to write.
+    #[inline(always)]
+    pub(crate) unsafe fn store_u32_if(self, v: u32, condition: bool) {
+        // SAFETY: the caller's.
+        unsafe {
+            asm!("{{ .reg .pred p; setp.ne.u32 p, {2}, 0; @p st.shared.b32 [{0}], {1}; }}",
+                in(reg32) self.0, in(reg32) v, in(reg32) condition as u32, options(nostack))
+        }
+    }
     /// # Safety
     /// Nobody writes the four bytes at the same time.
     #[inline(always)]

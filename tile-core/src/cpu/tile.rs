@@ -1,0 +1,183 @@
+//! Register tiles on the CPU: all values of the block, row by row. Reductions join values in the device's order.
+
+use std::vec;
+use std::vec::Vec;
+
+use super::Smem;
+use crate::element::{Element, Value};
+use crate::layout::{ByRows, Chunks, Layout};
+use crate::tile::Fold;
+use crate::view::Window;
+
+/// The values of a tile.
+pub struct Spread<V>(Vec<V>);
+
+/// One value for each row, or each column.
+pub struct PerLine<V>(Vec<V>);
+
+impl<V: Value> Spread<V> {
+    pub(crate) fn map<U, L, const M: usize, const N: usize>(&self, f: impl Fn(V) -> U) -> Spread<U> {
+        Spread(self.0.iter().map(|&v| f(v)).collect())
+    }
+    pub(crate) fn zip<W: Value, U, L, const M: usize, const N: usize>(
+        &self,
+        other: &Spread<W>,
+        f: impl Fn(V, W) -> U,
+    ) -> Spread<U> {
+        Spread(self.0.iter().zip(&other.0).map(|(&v, &w)| f(v, w)).collect())
+    }
+    pub(crate) fn map_rows<P: Value, U, L, const M: usize, const N: usize>(
+        &self,
+        per_row: &PerLine<P>,
+        f: impl Fn(V, P) -> U,
+    ) -> Spread<U> {
+        Spread(self.0.iter().enumerate().map(|(i, &v)| f(v, per_row.0[i / N])).collect())
+    }
+    pub(crate) fn map_columns<P: Value, U, L, const M: usize, const N: usize>(
+        &self,
+        per_column: &PerLine<P>,
+        f: impl Fn(V, P) -> U,
+    ) -> Spread<U> {
+        Spread(self.0.iter().enumerate().map(|(i, &v)| f(v, per_column.0[i % N])).collect())
+    }
+}
+
+impl<V: Value> PerLine<V> {
+    pub(crate) fn splat(value: V, lines: usize) -> Self {
+        PerLine(vec![value; lines])
+    }
+    pub(crate) fn map<U>(&self, f: impl Fn(V) -> U) -> PerLine<U> {
+        PerLine(self.0.iter().map(|&v| f(v)).collect())
+    }
+    pub(crate) fn zip<W: Value, U>(&self, other: &PerLine<W>, f: impl Fn(V, W) -> U) -> PerLine<U> {
+        PerLine(self.0.iter().zip(&other.0).map(|(&v, &w)| f(v, w)).collect())
+    }
+}
+
+/// Reads a window; zeros outside.
+///
+/// # Safety
+/// The window is readable, and nobody else writes it.
+pub(crate) unsafe fn load_tile<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
+    w: &Window<T>,
+) -> Spread<T::Value> {
+    let _ = const { L::PER_THREAD }; // what does not fit the device does not compile here either
+    let mut values = vec![T::Value::ZERO; M * N];
+    for r in 0..w.rows as usize {
+        for c in 0..w.cols as usize {
+            // SAFETY: inside the window.
+            values[r * N + c] = unsafe { w.ptr.add(r * w.stride as usize + c).read() }.to_value();
+        }
+    }
+    Spread(values)
+}
+
+/// Reads a column and repeats it.
+///
+/// # Safety
+/// As for [`load_tile`].
+pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+    w: &Window<T>,
+) -> Spread<T::Value> {
+    let _ = const { L::PER_THREAD };
+    let mut values = vec![T::Value::ZERO; M * N];
+    if w.cols > 0 {
+        for r in 0..w.rows as usize {
+            // SAFETY: inside the window.
+            let v = unsafe { w.ptr.add(r * w.stride as usize).read() }.to_value();
+            values[r * N..(r + 1) * N].fill(v);
+        }
+    }
+    Spread(values)
+}
+
+/// Rounds and writes, clipped to the window.
+///
+/// # Safety
+/// The window is the caller's alone.
+pub(crate) unsafe fn store_tile<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+    w: &Window<T>,
+    values: &Spread<T::Value>,
+) {
+    for r in 0..w.rows as usize {
+        for c in 0..w.cols as usize {
+            // SAFETY: inside the window.
+            unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(values.0[r * N + c])) }
+        }
+    }
+}
+
+/// All threads of a block are one here.
+pub(crate) fn block_barrier() {}
+
+/// Joins the values of each row.
+///
+/// # Safety
+/// None here; on the device, by the whole block.
+pub(crate) unsafe fn fold_rows<
+    F: Fold<V>,
+    V: Value,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    _: &mut Smem,
+    v: &Spread<V>,
+    cols: u32,
+) -> PerLine<V> {
+    let threads = ByRows::<THREADS, C>::threads_of_row(M);
+    let partial = |t: usize| {
+        let mut sums = [F::START; 4];
+        for i in 0..<ByRows<THREADS, C> as Layout<M, N>>::PER_THREAD {
+            let (r, c) = <ByRows<THREADS, C> as Layout<M, N>>::at(t as u32, i as u32);
+            if c < cols {
+                sums[i % 4] = F::join(sums[i % 4], v.0[r as usize * N + c as usize]);
+            }
+        }
+        F::join(F::join(sums[0], sums[1]), F::join(sums[2], sums[3]))
+    };
+    let row = |r: usize| {
+        let mut sums: Vec<V> = (r * threads..(r + 1) * threads).map(partial).collect();
+        let mut apart = threads.min(32) / 2;
+        while apart > 0 {
+            sums = (0..threads).map(|t| F::join(sums[t], sums[t ^ apart])).collect();
+            apart /= 2;
+        }
+        sums.into_iter().step_by(32).reduce(F::join).unwrap_or(F::START)
+    };
+    PerLine((0..M).map(row).collect())
+}
+
+/// Joins the values of each column.
+///
+/// # Safety
+/// None here; on the device, by the whole block.
+pub(crate) unsafe fn fold_columns<
+    F: Fold<V>,
+    V: Value,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    _: &mut Smem,
+    v: &Spread<V>,
+    rows: u32,
+) -> PerLine<V> {
+    let (across, down) = (N / C::LEN, THREADS / (N / C::LEN));
+    let column = |c: usize| {
+        // thread g of the column holds the rows g, g + down, ...
+        let mut sums: Vec<V> = (0..down)
+            .map(|g| (g..M.min(rows as usize)).step_by(down).fold(F::START, |s, r| F::join(s, v.0[r * N + c])))
+            .collect();
+        let in_warp = down.min(32 / across);
+        let mut apart = 1;
+        while apart < in_warp {
+            sums = (0..down).map(|g| F::join(sums[g], sums[g ^ apart])).collect();
+            apart *= 2;
+        }
+        sums.into_iter().step_by(in_warp).reduce(F::join).unwrap_or(F::START)
+    };
+    PerLine((0..N).map(column).collect())
+}

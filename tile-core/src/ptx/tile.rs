@@ -1,0 +1,546 @@
+//! Register tiles on the device: each thread holds its share of the values in registers.
+//!
+//! The share is an array of the greatest size that a tile can have; a tile uses the first
+//! [`PER_THREAD`](Layout::PER_THREAD) of it, and the rest vanishes with all that is known to be unused. Access is
+//! generated straight-line, every index a constant: nothing is left to the unroller.
+
+use core::arch::asm;
+
+use super::element::{Pack16, bf16, f16};
+use super::smem::Smem;
+use super::sync::{block_barrier, shuffle_xor, tid};
+use crate::element::{DType, Element, Value};
+use crate::layout::{ByColumns, ByRows, Chunks, Layout, MOST_PER_THREAD};
+use crate::tile::Fold;
+use crate::view::Window;
+
+/// A thread's values of a tile.
+pub struct Spread<V>([V; MOST_PER_THREAD]);
+
+/// What a thread knows of the values per row (one: a thread belongs to one row) or per column (one for each of its
+/// adjacent columns).
+pub struct PerLine<V>([V; MOST_IN_CHUNK]);
+const MOST_IN_CHUNK: usize = 16;
+
+/// Calls `$m!($arguments; 0 1 2 ...)`.
+macro_rules! upto_64 {
+    ($m:ident, $($arguments:tt)*) => {
+        $m!($($arguments)*; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+            32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63)
+    };
+}
+macro_rules! upto_16 {
+    ($m:ident, $($arguments:tt)*) => { $m!($($arguments)*; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) };
+}
+/// An array of `$f(i)` for `i < $n`, padded with `$rest`.
+macro_rules! array {
+    ($f:ident, $n:expr, $rest:expr; $($i:literal)*) => { [$(if const { $i < $n } { $f($i) } else { $rest }),*] };
+}
+/// `$f(i)` for `i < $n`.
+macro_rules! each {
+    ($f:ident, $n:expr; $($i:literal)*) => { $(if const { $i < $n } { $f($i) })* };
+}
+
+#[inline(always)]
+fn spread<V: Value, L: Layout<M, N>, const M: usize, const N: usize>(f: impl Fn(usize) -> V) -> Spread<V> {
+    Spread(upto_64!(array, f, L::PER_THREAD, V::ZERO))
+}
+
+impl<V: Value> Spread<V> {
+    #[inline(always)]
+    pub(crate) fn map<U: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+        &self,
+        f: impl Fn(V) -> U,
+    ) -> Spread<U> {
+        spread::<U, L, M, N>(#[inline(always)] |i| f(self.0[i]))
+    }
+    #[inline(always)]
+    pub(crate) fn zip<W: Value, U: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+        &self,
+        other: &Spread<W>,
+        f: impl Fn(V, W) -> U,
+    ) -> Spread<U> {
+        spread::<U, L, M, N>(#[inline(always)] |i| f(self.0[i], other.0[i]))
+    }
+    #[inline(always)]
+    pub(crate) fn map_rows<P: Value, U: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+        &self,
+        per_row: &PerLine<P>,
+        f: impl Fn(V, P) -> U,
+    ) -> Spread<U> {
+        spread::<U, L, M, N>(#[inline(always)] |i| f(self.0[i], per_row.0[0]))
+    }
+    #[inline(always)]
+    pub(crate) fn map_columns<P: Value, U: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+        &self,
+        per_column: &PerLine<P>,
+        f: impl Fn(V, P) -> U,
+    ) -> Spread<U> {
+        spread::<U, L, M, N>(#[inline(always)] |i| f(self.0[i], per_column.0[i % L::CHUNK]))
+    }
+}
+
+impl<V: Value> PerLine<V> {
+    #[inline(always)]
+    fn of(f: impl Fn(usize) -> V) -> Self {
+        PerLine(upto_16!(array, f, MOST_IN_CHUNK, V::ZERO))
+    }
+    #[inline(always)]
+    pub(crate) fn splat(value: V, _: usize) -> Self {
+        Self::of(#[inline(always)] |_| value)
+    }
+    // What is done for lines that a thread does not have is dropped by the compiler: nobody looks at it.
+    #[inline(always)]
+    pub(crate) fn map<U: Value>(&self, f: impl Fn(V) -> U) -> PerLine<U> {
+        PerLine::of(#[inline(always)] |i| f(self.0[i]))
+    }
+    #[inline(always)]
+    pub(crate) fn zip<W: Value, U: Value>(&self, other: &PerLine<W>, f: impl Fn(V, W) -> U) -> PerLine<U> {
+        PerLine::of(#[inline(always)] |i| f(self.0[i], other.0[i]))
+    }
+}
+
+/// How elements of type `T` travel in layout `L`: in pieces of at most 16 bytes.
+struct Piece<T, L, const M: usize, const N: usize>(T, L);
+impl<T: Element, L: Layout<M, N>, const M: usize, const N: usize> Piece<T, L, M, N> {
+    const ELEMENTS: usize = if L::CHUNK * size_of::<T>() < 16 { L::CHUNK } else { 16 / size_of::<T>() };
+    const BYTES: usize = Self::ELEMENTS * size_of::<T>();
+    const COUNT: usize = {
+        assert!(Self::BYTES == 4 || Self::BYTES == 8 || Self::BYTES == 16);
+        L::PER_THREAD / Self::ELEMENTS
+    };
+
+    /// Whether all pieces of the window are aligned.
+    #[inline(always)]
+    fn aligned(w: &Window<T>) -> bool {
+        let step = if M > 1 { w.stride * size_of::<T>() as u64 } else { 0 };
+        (w.ptr as u64 | step) % Self::BYTES as u64 == 0
+    }
+}
+
+/// Where an element lies.
+#[inline(always)]
+fn address<T>(w: &Window<T>, row: u32, col: u32) -> u64 {
+    w.ptr.wrapping_add((row as u64 * w.stride) as usize).wrapping_add(col as usize) as u64
+}
+
+/// Reads a window; zeros outside. All reads are under way before the first is waited for.
+///
+/// # Safety
+/// The window is readable, and no other thread writes it.
+#[inline(always)]
+pub(crate) unsafe fn load_tile<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
+    w: &Window<T>,
+) -> Spread<T::Value> {
+    let t = tid();
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
+    let aligned = Piece::<T, L, M, N>::aligned(w);
+    let whole = #[inline(always)]
+    |row: u32, col: u32| aligned && row < w.rows && col + in_piece as u32 <= w.cols;
+    let read = #[inline(always)]
+    |q: usize| {
+        let (row, col) = L::at(t, (q * in_piece) as u32);
+        // SAFETY: aligned, and inside the window.
+        unsafe { load_piece::<KEEP>(const { Piece::<T, L, M, N>::BYTES }, address(w, row, col), whole(row, col)) }
+    };
+    let words: [[u32; 4]; 16] = upto_16!(array, read, Piece::<T, L, M, N>::COUNT, [0; 4]);
+    let values =
+        spread::<T::Value, L, M, N>(#[inline(always)] |i| value::<T>(&words[i / in_piece], i % in_piece));
+    if aligned && w.cols % in_piece as u32 == 0 {
+        return values;
+    }
+    // what no whole piece has brought, one by one
+    spread::<T::Value, L, M, N>(#[inline(always)] |i| {
+        let (row, col) = L::at(t, i as u32);
+        let left_out = row < w.rows && col < w.cols && !whole(row, col - (i % in_piece) as u32);
+        // SAFETY: inside the window.
+        let one = unsafe { load_one::<T>(address(w, row, col), left_out) };
+        if left_out { one } else { values.0[i] }
+    })
+}
+
+/// Reads a column and repeats it.
+///
+/// # Safety
+/// As for [`load_tile`].
+#[inline(always)]
+pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+    w: &Window<T>,
+) -> Spread<T::Value> {
+    let t = tid();
+    let first = spread::<T::Value, L, M, N>(#[inline(always)] |i| {
+        if i % L::CHUNK != 0 {
+            return T::Value::ZERO;
+        }
+        let (row, _) = L::at(t, i as u32);
+        // SAFETY: inside the window.
+        unsafe { load_one::<T>(address(w, row, 0), row < w.rows && w.cols > 0) }
+    });
+    spread::<T::Value, L, M, N>(#[inline(always)] |i| first.0[i / L::CHUNK * L::CHUNK])
+}
+
+/// Rounds and writes, clipped to the window.
+///
+/// # Safety
+/// The window is the block's alone, and no other thread touches this one's elements.
+#[inline(always)]
+pub(crate) unsafe fn store_tile<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+    w: &Window<T>,
+    values: &Spread<T::Value>,
+) {
+    let t = tid();
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
+    let aligned = Piece::<T, L, M, N>::aligned(w);
+    let whole = #[inline(always)]
+    |row: u32, col: u32| aligned && row < w.rows && col + in_piece as u32 <= w.cols;
+    let write = #[inline(always)]
+    |q: usize| {
+        let (row, col) = L::at(t, (q * in_piece) as u32);
+        let v = #[inline(always)]
+        |k: usize| values.0[q * in_piece + k % in_piece];
+        let per_word = 4 / size_of::<T>();
+        let words = [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)];
+        // SAFETY: aligned, and inside the window.
+        unsafe { store_piece(const { Piece::<T, L, M, N>::BYTES }, address(w, row, col), words, whole(row, col)) }
+    };
+    upto_16!(each, write, Piece::<T, L, M, N>::COUNT);
+    if aligned && w.cols % in_piece as u32 == 0 {
+        return;
+    }
+    let write = #[inline(always)]
+    |i: usize| {
+        let (row, col) = L::at(t, i as u32);
+        let left_out = row < w.rows && col < w.cols && !whole(row, col - (i % in_piece) as u32);
+        // SAFETY: inside the window.
+        unsafe { store_one::<T>(address(w, row, col), bits::<T>(values.0[i]), left_out) }
+    };
+    upto_64!(each, write, L::PER_THREAD);
+}
+
+/// Element `k` of a piece.
+#[inline(always)]
+fn value<T: Element>(words: &[u32; 4], k: usize) -> T::Value {
+    let per_word = 4 / size_of::<T>();
+    widen::<T>(words[k / per_word] >> (k % per_word * size_of::<T>() * 8))
+}
+
+/// The value of an element whose bits are the low ones of `raw`.
+#[inline(always)]
+fn widen<T: Element>(raw: u32) -> T::Value {
+    T::Value::from_bits32(match T::DTYPE {
+        DType::F32 | DType::I32 | DType::U32 => raw,
+        DType::F16 => f16::from_bits(raw as u16).to_f32().to_bits(),
+        DType::BF16 => bf16::from_bits(raw as u16).to_f32().to_bits(),
+        DType::I8 => raw as i8 as u32,
+        DType::U8 => raw as u8 as u32,
+    })
+}
+
+/// The element nearest to a value: its bits are the low ones.
+#[inline(always)]
+fn bits<T: Element>(v: T::Value) -> u32 {
+    let raw = v.to_bits32();
+    match T::DTYPE {
+        DType::F32 | DType::I32 | DType::U32 => raw,
+        DType::F16 => f16::from_f32(f32::from_bits(raw)).to_bits() as u32,
+        DType::BF16 => bf16::from_f32(f32::from_bits(raw)).to_bits() as u32,
+        DType::I8 | DType::U8 => raw & 0xff,
+    }
+}
+
+/// The word that begins with element `k`.
+#[inline(always)]
+fn word<T: Element>(v: &impl Fn(usize) -> T::Value, k: usize) -> u32 {
+    let float = #[inline(always)]
+    |k: usize| f32::from_bits(v(k).to_bits32());
+    match T::DTYPE {
+        DType::F32 | DType::I32 | DType::U32 => v(k).to_bits32(),
+        DType::F16 => f16::pack(float(k), float(k + 1)),
+        DType::BF16 => bf16::pack(float(k), float(k + 1)),
+        DType::I8 | DType::U8 => {
+            bits::<T>(v(k)) | bits::<T>(v(k + 1)) << 8 | bits::<T>(v(k + 2)) << 16 | bits::<T>(v(k + 3)) << 24
+        }
+    }
+}
+
+/// Reads `bytes` (4, 8 or 16) if `inside`, else gives zeros. Predicated, not branched.
+///
+/// # Safety
+/// If `inside`, they are readable and aligned.
+#[inline(always)]
+unsafe fn load_piece<const KEEP: bool>(bytes: usize, from: u64, inside: bool) -> [u32; 4] {
+    let inside = inside as u32;
+    let (mut x, mut y, mut z, mut w) = (0u32, 0u32, 0u32, 0u32);
+    macro_rules! ld {
+        ($cache:literal, $width:literal, $to:literal, $($r:ident)*) => {
+            asm!(concat!("{{ .reg .pred p; setp.ne.u32 p, {inside}, 0; @p ld.global", $cache, $width, " ", $to, ", [{from}]; }}"),
+                $($r = inout(reg32) $r,)* inside = in(reg32) inside, from = in(reg64) from, options(nostack, readonly))
+        };
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        match (bytes, KEEP) {
+            (16, false) => ld!(".L1::no_allocate", ".v4.b32", "{{{x}, {y}, {z}, {w}}}", x y z w),
+            (8, false) => ld!(".L1::no_allocate", ".v2.b32", "{{{x}, {y}}}", x y),
+            (_, false) => ld!(".L1::no_allocate", ".b32", "{x}", x),
+            (16, true) => ld!("", ".v4.b32", "{{{x}, {y}, {z}, {w}}}", x y z w),
+            (8, true) => ld!("", ".v2.b32", "{{{x}, {y}}}", x y),
+            (_, true) => ld!("", ".b32", "{x}", x),
+        }
+    }
+    [x, y, z, w]
+}
+
+/// Writes the first `bytes` (4, 8 or 16) of `words` if `inside`.
+///
+/// # Safety
+/// If `inside`, they are the thread's to write, and aligned.
+#[inline(always)]
+unsafe fn store_piece(bytes: usize, to: u64, words: [u32; 4], inside: bool) {
+    let inside = inside as u32;
+    let [x, y, z, w] = words;
+    // SAFETY: the caller's.
+    unsafe {
+        match bytes {
+            16 => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.v4.b32 [{1}], {{{2}, {3}, {4}, {5}}}; }}",
+                in(reg32) inside, in(reg64) to, in(reg32) x, in(reg32) y, in(reg32) z, in(reg32) w, options(nostack)),
+            8 => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.v2.b32 [{1}], {{{2}, {3}}}; }}",
+                in(reg32) inside, in(reg64) to, in(reg32) x, in(reg32) y, options(nostack)),
+            _ => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.b32 [{1}], {2}; }}",
+                in(reg32) inside, in(reg64) to, in(reg32) x, options(nostack)),
+        }
+    }
+}
+
+/// Reads one element if `inside`.
+///
+/// # Safety
+/// If `inside`, it is readable.
+#[inline(always)]
+unsafe fn load_one<T: Element>(from: u64, inside: bool) -> T::Value {
+    let inside = inside as u32;
+    let raw: u32;
+    // SAFETY: the caller's.
+    unsafe {
+        match size_of::<T>() {
+            4 => asm!("{{ .reg .pred p; setp.ne.u32 p, {1}, 0; mov.b32 {0}, 0; @p ld.global.b32 {0}, [{2}]; }}",
+                out(reg32) raw, in(reg32) inside, in(reg64) from, options(nostack, readonly)),
+            2 => asm!("{{ .reg .pred p; .reg .b16 h; setp.ne.u32 p, {1}, 0; mov.b16 h, 0; @p ld.global.b16 h, [{2}]; cvt.u32.u16 {0}, h; }}",
+                out(reg32) raw, in(reg32) inside, in(reg64) from, options(nostack, readonly)),
+            _ => asm!("{{ .reg .pred p; setp.ne.u32 p, {1}, 0; mov.b32 {0}, 0; @p ld.global.u8 {0}, [{2}]; }}",
+                out(reg32) raw, in(reg32) inside, in(reg64) from, options(nostack, readonly)),
+        }
+    }
+    widen::<T>(raw)
+}
+
+/// Writes one element if `inside`.
+///
+/// # Safety
+/// If `inside`, it is the thread's to write.
+#[inline(always)]
+unsafe fn store_one<T: Element>(to: u64, raw: u32, inside: bool) {
+    let inside = inside as u32;
+    // SAFETY: the caller's.
+    unsafe {
+        match size_of::<T>() {
+            4 => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.b32 [{1}], {2}; }}",
+                in(reg32) inside, in(reg64) to, in(reg32) raw, options(nostack)),
+            2 => asm!("{{ .reg .pred p; .reg .b16 h; setp.ne.u32 p, {0}, 0; cvt.u16.u32 h, {2}; @p st.global.b16 [{1}], h; }}",
+                in(reg32) inside, in(reg64) to, in(reg32) raw, options(nostack)),
+            _ => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.u8 [{1}], {2}; }}",
+                in(reg32) inside, in(reg64) to, in(reg32) raw, options(nostack)),
+        }
+    }
+}
+
+// ---- reductions ------------------------------------------------------------------------------------------------
+//
+// Warps meet through the block's scratch, 1024 bytes in two halves that are used by turns: who writes a half for the
+// second time has passed the barrier of the turn between, and so have, before that, all readers of the first time. One
+// barrier a turn is enough.
+const HALF: u32 = 512;
+
+/// Four partial results, so that the joins of one need not wait for each other.
+#[inline(always)]
+fn partial<F: Fold<V>, V: Value, L: Layout<M, N>, const M: usize, const N: usize>(v: impl Fn(usize) -> V) -> V {
+    let mut sums = [v(0), v(1), v(2), v(3)];
+    let mut join = #[inline(always)]
+    |i: usize| {
+        if i >= 4 {
+            sums[i % 4] = F::join(sums[i % 4], v(i));
+        }
+    };
+    upto_64!(each, join, L::PER_THREAD);
+    F::join(F::join(sums[0], sums[1]), F::join(sums[2], sums[3]))
+}
+
+#[inline(always)]
+fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
+    F::join(v, V::from_bits32(shuffle_xor(v.to_bits32(), lanes)))
+}
+
+/// Joins the values of each row.
+///
+/// # Safety
+/// By the whole block.
+#[inline(always)]
+pub(crate) unsafe fn fold_rows<
+    F: Fold<V>,
+    V: Value,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    scratch: &mut Smem,
+    v: &Spread<V>,
+    cols: u32,
+) -> PerLine<V> {
+    let t = tid();
+    let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
+    let mut s = if cols >= N as u32 {
+        partial::<F, V, ByRows<THREADS, C>, M, N>(#[inline(always)] |i| v.0[i])
+    } else {
+        partial::<F, V, ByRows<THREADS, C>, M, N>(#[inline(always)] |i| {
+            let (_, col) = <ByRows<THREADS, C> as Layout<M, N>>::at(t, i as u32);
+            if col < cols { v.0[i] } else { F::START }
+        })
+    };
+    if threads > 16 {
+        s = join_across::<F, V>(s, 16);
+    }
+    if threads > 8 {
+        s = join_across::<F, V>(s, 8);
+    }
+    if threads > 4 {
+        s = join_across::<F, V>(s, 4);
+    }
+    if threads > 2 {
+        s = join_across::<F, V>(s, 2);
+    }
+    if threads > 1 {
+        s = join_across::<F, V>(s, 1);
+    }
+    if threads > 32 {
+        let warps = threads / 32;
+        // SAFETY: every warp has a word of its own in this half; see above.
+        unsafe { scratch.add((t / 32 * 4) as usize).store_u32_if(s.to_bits32(), t % 32 == 0) };
+        block_barrier();
+        let first = scratch.add((t / threads as u32 * (warps * 4) as u32) as usize);
+        // SAFETY: written before the barrier.
+        s = V::from_bits32(unsafe { first.load_u32() });
+        let mut join = #[inline(always)]
+        |w: usize| {
+            if w > 0 {
+                // SAFETY: as above.
+                s = F::join(s, V::from_bits32(unsafe { first.add(w * 4).load_u32() }));
+            }
+        };
+        // 32 at most
+        upto_64!(each, join, ByRows::<THREADS, C>::threads_of_row(M) / 32);
+        scratch.0 ^= HALF;
+    }
+    PerLine::splat(s, 1)
+}
+
+/// How the sums of columns travel between warps: in rounds, as many columns at a time as half the scratch holds.
+struct Rounds<const THREADS: usize, C, const N: usize>(C);
+impl<const THREADS: usize, C: Chunks, const N: usize> Rounds<THREADS, C, N> {
+    /// Columns of a thread in one round.
+    const COLUMNS: usize = {
+        let words = N * (THREADS / 32);
+        let rounds = words.div_ceil(HALF as usize / 4);
+        assert!(C::LEN % rounds == 0, "too many threads for the scratch of a reduction over rows");
+        C::LEN / rounds
+    };
+}
+
+/// Joins the values of each column.
+///
+/// # Safety
+/// By the whole block.
+#[inline(always)]
+pub(crate) unsafe fn fold_columns<
+    F: Fold<V>,
+    V: Value,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    scratch: &mut Smem,
+    v: &Spread<V>,
+    rows: u32,
+) -> PerLine<V> {
+    let t = tid();
+    let across = const { (N / C::LEN) as u32 };
+    let column = #[inline(always)]
+    |k: usize| {
+        if k >= C::LEN {
+            return V::ZERO;
+        }
+        let mut s = F::START;
+        let mut join = #[inline(always)]
+        |i: usize| {
+            if i % C::LEN == k {
+                let (row, _) = <ByColumns<THREADS, C> as Layout<M, N>>::at(t, i as u32);
+                s = F::join(s, if row < rows { v.0[i] } else { F::START });
+            }
+        };
+        upto_64!(each, join, <ByColumns<THREADS, C> as Layout<M, N>>::PER_THREAD);
+        if across <= 1 {
+            s = join_across::<F, V>(s, 1);
+        }
+        if across <= 2 {
+            s = join_across::<F, V>(s, 2);
+        }
+        if across <= 4 {
+            s = join_across::<F, V>(s, 4);
+        }
+        if across <= 8 {
+            s = join_across::<F, V>(s, 8);
+        }
+        if across <= 16 {
+            s = join_across::<F, V>(s, 16);
+        }
+        s
+    };
+    let mut sums = PerLine::<V>::of(column);
+    if THREADS > 32 {
+        let in_round = const { Rounds::<THREADS, C, N>::COLUMNS };
+        let mut round = #[inline(always)]
+        |r: usize| {
+            let lane = t % 32;
+            let mine = scratch.add((t / 32 * across + lane) as usize * in_round * 4);
+            let write = #[inline(always)]
+            |k: usize| {
+                // SAFETY: the words of this warp's columns, written by the first lane that has the column.
+                unsafe { mine.add(k * 4).store_u32_if(sums.0[r * in_round + k].to_bits32(), lane < across) }
+            };
+            upto_16!(each, write, Rounds::<THREADS, C, N>::COLUMNS);
+            block_barrier();
+            let all = scratch.add((t % across) as usize * in_round * 4);
+            let mut read = #[inline(always)]
+            |k: usize| {
+                let from = all.add(k * 4);
+                // SAFETY: written before the barrier.
+                let mut s = V::from_bits32(unsafe { from.load_u32() });
+                let mut join = #[inline(always)]
+                |w: usize| {
+                    if w > 0 {
+                        // SAFETY: as above.
+                        let other = unsafe { from.add(w * across as usize * in_round * 4).load_u32() };
+                        s = F::join(s, V::from_bits32(other));
+                    }
+                };
+                upto_64!(each, join, THREADS / 32);
+                sums.0[r * in_round + k] = s;
+            };
+            upto_16!(each, read, Rounds::<THREADS, C, N>::COLUMNS);
+            scratch.0 ^= HALF;
+        };
+        upto_16!(each, round, C::LEN / Rounds::<THREADS, C, N>::COLUMNS);
+    }
+    sums
+}

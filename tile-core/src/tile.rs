@@ -1,0 +1,362 @@
+//! Register tiles at block level: values spread over the threads of a block.
+//!
+//! A [`Tile`] is loaded from global memory, computed with element by element, reduced along its rows or columns, and
+//! stored. What lies outside the view reads as zero, does not take part in reductions, and is not written; a tile
+//! remembers how much of it is inside.
+//!
+//! Element closures are `Fn + Sync`: they see one element at a time, and can carry nothing from one to the next.
+//! Barriers can not be reached from inside them, for tokens are not `Sync`.
+//!
+//! Which thread holds which element is the tile's [`Layout`], a type. Threads run at their own pace between barriers,
+//! so a tile of the output may be read and then written without a barrier only if the same thread does both: tiles read
+//! from an output have the layout of its element type ([`Cta::load_mut`]), and a store of another layout begins with a
+//! barrier.
+
+use core::marker::PhantomData;
+
+use crate::backend::{self, PerLine, Spread};
+use crate::element::{Element, Value};
+use crate::layout::{ByColumns, ByRows, Chunks, Layout, Over};
+use crate::roles::Cta;
+use crate::view::{StripMut, TileMut, TileRef, Window};
+
+/// `M` x `N` values, spread over the threads of a block as `L` says.
+pub struct Tile<V: Value, const M: usize, const N: usize, L: Layout<M, N>> {
+    values: Spread<V>,
+    /// How many rows and columns are inside.
+    rows: u32,
+    cols: u32,
+    _p: PhantomData<L>,
+}
+
+/// One value for each row of a tile, known to every thread of that row.
+pub struct PerRow<V: Value, const M: usize, const THREADS: usize> {
+    values: PerLine<V>,
+}
+
+/// One value for each column of a tile, known to every thread of that column.
+pub struct PerColumn<V: Value, const N: usize, L> {
+    values: PerLine<V>,
+    _p: PhantomData<L>,
+}
+
+/// What a reduction joins values with: associative and commutative (but for rounding), so that the order, which is
+/// always the same, is the layout's.
+pub(crate) trait Fold<V> {
+    /// Joined with any value, gives that value.
+    const START: V;
+    fn join(a: V, b: V) -> V;
+}
+pub(crate) struct Sum;
+pub(crate) struct Greatest;
+pub(crate) struct Least;
+impl<V: Value> Fold<V> for Sum {
+    const START: V = V::ZERO;
+    #[inline(always)]
+    fn join(a: V, b: V) -> V {
+        a.plus(b)
+    }
+}
+impl<V: Value> Fold<V> for Greatest {
+    const START: V = V::LEAST;
+    #[inline(always)]
+    fn join(a: V, b: V) -> V {
+        a.greater(b)
+    }
+}
+impl<V: Value> Fold<V> for Least {
+    const START: V = V::GREATEST;
+    #[inline(always)]
+    fn join(a: V, b: V) -> V {
+        a.less(b)
+    }
+}
+
+impl<V: Value, const M: usize, const N: usize, L: Layout<M, N>> Tile<V, M, N, L> {
+    /// `f` of every element.
+    #[inline(always)]
+    pub fn map<U: Value>(&self, f: impl Fn(V) -> U + Sync) -> Tile<U, M, N, L> {
+        self.with(self.values.map::<U, L, M, N>(f), self.rows, self.cols)
+    }
+
+    /// `f` of every element and its counterpart in `other`.
+    #[inline(always)]
+    pub fn zip<W: Value, U: Value>(
+        &self,
+        other: &Tile<W, M, N, L>,
+        f: impl Fn(V, W) -> U + Sync,
+    ) -> Tile<U, M, N, L> {
+        let (rows, cols) = (least(self.rows, other.rows), least(self.cols, other.cols));
+        self.with(self.values.zip::<W, U, L, M, N>(&other.values, f), rows, cols)
+    }
+
+    #[inline(always)]
+    fn with<U: Value>(&self, values: Spread<U>, rows: u32, cols: u32) -> Tile<U, M, N, L> {
+        Tile { values, rows, cols, _p: PhantomData }
+    }
+}
+
+#[inline(always)]
+fn least(a: u32, b: u32) -> u32 {
+    if a < b { a } else { b }
+}
+
+impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> Tile<V, M, N, ByRows<THREADS, C>> {
+    /// The sum of each row. In one order, always the same.
+    #[inline(always)]
+    pub fn row_sum<const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<V, M, THREADS> {
+        self.fold_rows::<Sum, CLUSTER>(cta)
+    }
+    /// The greatest value of each row; NaN if one is.
+    #[inline(always)]
+    pub fn row_max<const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<V, M, THREADS> {
+        self.fold_rows::<Greatest, CLUSTER>(cta)
+    }
+    /// The least value of each row; NaN if one is.
+    #[inline(always)]
+    pub fn row_min<const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<V, M, THREADS> {
+        self.fold_rows::<Least, CLUSTER>(cta)
+    }
+    #[inline(always)]
+    fn fold_rows<F: Fold<V>, const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+    ) -> PerRow<V, M, THREADS> {
+        // SAFETY: the whole block is here: its token is borrowed exclusively.
+        PerRow { values: unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) } }
+    }
+
+    /// `f` of every element and the value of its row.
+    #[inline(always)]
+    pub fn map_rows<P: Value, U: Value>(
+        &self,
+        per_row: &PerRow<P, M, THREADS>,
+        f: impl Fn(V, P) -> U + Sync,
+    ) -> Tile<U, M, N, ByRows<THREADS, C>> {
+        let values = self.values.map_rows::<P, U, ByRows<THREADS, C>, M, N>(&per_row.values, f);
+        self.with(values, self.rows, self.cols)
+    }
+}
+
+impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> Tile<V, M, N, ByColumns<THREADS, C>> {
+    /// The sum of each column. In one order, always the same.
+    #[inline(always)]
+    pub fn column_sum<const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+    ) -> PerColumn<V, N, ByColumns<THREADS, C>> {
+        self.fold_columns::<Sum, CLUSTER>(cta)
+    }
+    /// The greatest value of each column; NaN if one is.
+    #[inline(always)]
+    pub fn column_max<const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+    ) -> PerColumn<V, N, ByColumns<THREADS, C>> {
+        self.fold_columns::<Greatest, CLUSTER>(cta)
+    }
+    /// The least value of each column; NaN if one is.
+    #[inline(always)]
+    pub fn column_min<const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+    ) -> PerColumn<V, N, ByColumns<THREADS, C>> {
+        self.fold_columns::<Least, CLUSTER>(cta)
+    }
+    #[inline(always)]
+    fn fold_columns<F: Fold<V>, const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+    ) -> PerColumn<V, N, ByColumns<THREADS, C>> {
+        // SAFETY: the whole block is here: its token is borrowed exclusively.
+        let values =
+            unsafe { backend::fold_columns::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.rows) };
+        PerColumn { values, _p: PhantomData }
+    }
+
+    /// `f` of every element and the value of its column.
+    #[inline(always)]
+    pub fn map_columns<P: Value, U: Value>(
+        &self,
+        per_column: &PerColumn<P, N, ByColumns<THREADS, C>>,
+        f: impl Fn(V, P) -> U + Sync,
+    ) -> Tile<U, M, N, ByColumns<THREADS, C>> {
+        let values = self.values.map_columns::<P, U, ByColumns<THREADS, C>, M, N>(&per_column.values, f);
+        self.with(values, self.rows, self.cols)
+    }
+}
+
+impl<V: Value, const M: usize, const THREADS: usize> PerRow<V, M, THREADS> {
+    /// The same value for every row.
+    #[inline(always)]
+    pub fn splat(value: V) -> Self {
+        PerRow { values: PerLine::splat(value, M) }
+    }
+    /// `f` of every row's value.
+    #[inline(always)]
+    pub fn map<U: Value>(&self, f: impl Fn(V) -> U + Sync) -> PerRow<U, M, THREADS> {
+        PerRow { values: self.values.map(f) }
+    }
+    /// `f` of every row's value and its counterpart in `other`.
+    #[inline(always)]
+    pub fn zip<W: Value, U: Value>(
+        &self,
+        other: &PerRow<W, M, THREADS>,
+        f: impl Fn(V, W) -> U + Sync,
+    ) -> PerRow<U, M, THREADS> {
+        PerRow { values: self.values.zip(&other.values, f) }
+    }
+}
+
+impl<V: Value, const N: usize, L> PerColumn<V, N, L> {
+    /// The same value for every column.
+    #[inline(always)]
+    pub fn splat(value: V) -> Self {
+        PerColumn { values: PerLine::splat(value, N), _p: PhantomData }
+    }
+    /// `f` of every column's value.
+    #[inline(always)]
+    pub fn map<U: Value>(&self, f: impl Fn(V) -> U + Sync) -> PerColumn<U, N, L> {
+        PerColumn { values: self.values.map(f), _p: PhantomData }
+    }
+    /// `f` of every column's value and its counterpart in `other`.
+    #[inline(always)]
+    pub fn zip<W: Value, U: Value>(
+        &self,
+        other: &PerColumn<W, N, L>,
+        f: impl Fn(V, W) -> U + Sync,
+    ) -> PerColumn<U, N, L> {
+        PerColumn { values: self.values.zip(&other.values, f), _p: PhantomData }
+    }
+}
+
+impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
+    /// Loads a tile, rows shared out among adjacent threads. Data that passes once: it is not kept in the L1 cache.
+    #[inline(always)]
+    pub fn load<T: Element, const M: usize, const N: usize>(
+        &mut self,
+        from: TileRef<'_, T, M, N>,
+    ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
+        read::<T, _, false, M, N>(&from.window)
+    }
+
+    /// Loads a tile, threads running along the columns first: for reductions over rows.
+    #[inline(always)]
+    pub fn load_columns<T: Element, const M: usize, const N: usize>(
+        &mut self,
+        from: TileRef<'_, T, M, N>,
+    ) -> Tile<T::Value, M, N, ByColumns<THREADS, T::Chunk>> {
+        read::<T, _, false, M, N>(&from.window)
+    }
+
+    /// Loads a tile in the layout of another, so that elements can be paired.
+    #[inline(always)]
+    pub fn load_like<T: Element, V: Value, const M: usize, const N: usize, L: Layout<M, N> + Over<THREADS>>(
+        &mut self,
+        _like: &Tile<V, M, N, L>,
+        from: TileRef<'_, T, M, N>,
+    ) -> Tile<T::Value, M, N, L> {
+        read::<T, L, false, M, N>(&from.window)
+    }
+
+    /// Loads one row in the layout of a tile, and repeats it in all `M` rows. It is kept in the L1 cache.
+    #[inline(always)]
+    pub fn load_row_like<T: Element, V: Value, const M: usize, const N: usize, L: Layout<M, N> + Over<THREADS>>(
+        &mut self,
+        _like: &Tile<V, M, N, L>,
+        from: TileRef<'_, T, 1, N>,
+    ) -> Tile<T::Value, M, N, L> {
+        self.load_row_as(from)
+    }
+
+    /// As [`load_row_like`](Self::load_row_like), in the layout that the context asks for.
+    #[inline(always)]
+    pub fn load_row_as<T: Element, const M: usize, const N: usize, L: Layout<M, N> + Over<THREADS>>(
+        &mut self,
+        from: TileRef<'_, T, 1, N>,
+    ) -> Tile<T::Value, M, N, L> {
+        let row = &from.window;
+        read::<T, L, true, M, N>(&Window { rows: row.rows * M as u32, stride: 0, ..*row })
+    }
+
+    /// Loads one column in the layout of a tile, and repeats it in all `N` columns. It is kept in the L1 cache.
+    #[inline(always)]
+    pub fn load_column_like<T: Element, V: Value, const M: usize, const N: usize, L: Layout<M, N> + Over<THREADS>>(
+        &mut self,
+        _like: &Tile<V, M, N, L>,
+        from: TileRef<'_, T, M, 1>,
+    ) -> Tile<T::Value, M, N, L> {
+        let column = &from.window;
+        // SAFETY: the column is readable as far as the window says.
+        let values = unsafe { backend::load_column::<T, L, M, N>(column) };
+        Tile { values, rows: column.rows, cols: column.cols * N as u32, _p: PhantomData }
+    }
+
+    /// Loads what the block's own tile of an output holds, for kernels that update in place.
+    #[inline(always)]
+    pub fn load_mut<T: Element, const M: usize, const N: usize>(
+        &mut self,
+        from: &TileMut<'_, T, M, N>,
+    ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
+        read::<T, _, false, M, N>(&from.window)
+    }
+}
+
+#[inline(always)]
+fn read<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
+    window: &Window<T>,
+) -> Tile<T::Value, M, N, L> {
+    // SAFETY: the window's rows and columns are readable: it is a shared view's, or the block's own.
+    let values = unsafe { backend::load_tile::<T, L, KEEP, M, N>(window) };
+    Tile { values, rows: window.rows, cols: window.cols, _p: PhantomData }
+}
+
+impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
+    /// Rounds once and writes, clipped to the view.
+    #[inline(always)]
+    pub fn store<L: Layout<M, N> + Over<THREADS>, const THREADS: usize, const CLUSTER: usize>(
+        self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        tile: &Tile<T::Value, M, N, L>,
+    ) {
+        if const { L::ID != <ByRows<THREADS, T::Chunk> as Own<M, N>>::ID } {
+            // other threads than those that write an element here may have read it before, by `load_mut`
+            cta.meet();
+        }
+        // SAFETY: the window is this block's alone, and nobody reads it any more.
+        unsafe { backend::store_tile::<T, L, M, N>(&self.window, &tile.values) }
+    }
+}
+
+/// The number of the layout in which a block reads its own tiles; it need not be able to hold the tile.
+trait Own<const M: usize, const N: usize> {
+    const ID: usize;
+}
+impl<const M: usize, const N: usize, const THREADS: usize, C: Chunks> Own<M, N> for ByRows<THREADS, C> {
+    const ID: usize = C::LEN;
+}
+
+impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
+    /// Loads what tile `j` of the strip holds. Outside the view it is empty.
+    #[inline(always)]
+    pub fn load<const THREADS: usize, const CLUSTER: usize>(
+        &self,
+        _cta: &mut Cta<THREADS, CLUSTER>,
+        j: u32,
+    ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
+        read::<T, _, false, M, N>(&self.window(j))
+    }
+
+    /// Rounds once and writes to tile `j` of the strip, clipped to the view. In the one layout in which strips are read,
+    /// so that a thread that reads an element again reads what it wrote itself.
+    #[inline(always)]
+    pub fn store<const THREADS: usize, const CLUSTER: usize>(
+        &mut self,
+        _cta: &mut Cta<THREADS, CLUSTER>,
+        j: u32,
+        tile: &Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>>,
+    ) {
+        // SAFETY: the window is this block's alone.
+        unsafe { backend::store_tile::<T, ByRows<THREADS, T::Chunk>, M, N>(&self.window(j), &tile.values) }
+    }
+}

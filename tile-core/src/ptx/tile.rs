@@ -116,12 +116,75 @@ impl<T: Element, L: Layout<M, N>, const M: usize, const N: usize> Piece<T, L, M,
         let step = if M > 1 { w.stride * size_of::<T>() as u64 } else { 0 };
         (w.ptr as u64 | step) % Self::BYTES as u64 == 0
     }
+    /// Whether whole pieces are all there is.
+    #[inline(always)]
+    fn all_whole(w: &Window<T>) -> bool {
+        Self::aligned(w) && w.cols % Self::ELEMENTS as u32 == 0
+    }
 }
 
-/// Where an element lies.
-#[inline(always)]
-fn address<T>(w: &Window<T>, row: u32, col: u32) -> u64 {
-    w.ptr.wrapping_add((row as u64 * w.stride) as usize).wrapping_add(col as usize) as u64
+/// One thread's part of a window, as pointer and limits: everything about its registers but for constants.
+struct Share<T> {
+    /// Of register 0.
+    ptr: *mut T,
+    stride: u64,
+    /// Rows from register 0 to the end.
+    rows: u32,
+    /// Columns from there to the end; of these, how many are in whole pieces.
+    cols: u32,
+    in_pieces: u32,
+}
+
+impl<T: Element> Share<T> {
+    #[inline(always)]
+    fn of<L: Layout<M, N>, const M: usize, const N: usize>(w: &Window<T>) -> Self {
+        let (row, col) = L::first(tid());
+        let rows = w.rows.saturating_sub(row);
+        let cols = if rows > 0 { w.cols.saturating_sub(col) } else { 0 };
+        // where a thread has one row, `cols` says it all
+        let rows = if L::step(L::PER_THREAD as u32 - 1).0 == 0 { 1 } else { rows };
+        let whole = cols / Piece::<T, L, M, N>::ELEMENTS as u32 * Piece::<T, L, M, N>::ELEMENTS as u32;
+        Share {
+            ptr: w.ptr.wrapping_add((row as u64 * w.stride) as usize).wrapping_add(col as usize),
+            stride: w.stride,
+            rows,
+            cols,
+            in_pieces: if Piece::<T, L, M, N>::aligned(w) { whole } else { 0 },
+        }
+    }
+    /// Where register `i` lies.
+    #[inline(always)]
+    fn address<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> u64 {
+        let (down, across) = L::step(i as u32);
+        self.ptr.wrapping_add((down as u64 * self.stride) as usize).wrapping_add(across as usize) as u64
+    }
+    /// When the piece that begins with register `i` is inside.
+    #[inline(always)]
+    fn piece<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> Limits {
+        let (down, across) = L::step(i as u32);
+        Limits { row: down, rows: self.rows, at: across, limit: self.in_pieces }
+    }
+    /// When register `i` is inside, but in no whole piece.
+    #[inline(always)]
+    fn left_out<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> Limits {
+        let (down, across) = L::step(i as u32);
+        Limits {
+            row: down,
+            rows: self.rows,
+            at: across.wrapping_sub(self.in_pieces),
+            limit: self.cols - self.in_pieces,
+        }
+    }
+}
+
+/// An access happens if `row < rows` and `at < limit`. Compared where it happens, in the assembler text: as values that
+/// the compiler knows, dozens of such predicates would be kept in registers from one tile to the next.
+#[derive(Clone, Copy)]
+struct Limits {
+    row: u32,
+    rows: u32,
+    at: u32,
+    limit: u32,
 }
 
 /// Reads a window; zeros outside. All reads are under way before the first is waited for.
@@ -132,30 +195,25 @@ fn address<T>(w: &Window<T>, row: u32, col: u32) -> u64 {
 pub(crate) unsafe fn load_tile<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
     w: &Window<T>,
 ) -> Spread<T::Value> {
-    let t = tid();
+    let share = Share::of::<L, M, N>(w);
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let aligned = Piece::<T, L, M, N>::aligned(w);
-    let whole = #[inline(always)]
-    |row: u32, col: u32| aligned && row < w.rows && col + in_piece as u32 <= w.cols;
     let read = #[inline(always)]
     |q: usize| {
-        let (row, col) = L::at(t, (q * in_piece) as u32);
+        let (from, limits) = (share.address::<L, M, N>(q * in_piece), share.piece::<L, M, N>(q * in_piece));
         // SAFETY: aligned, and inside the window.
-        unsafe { load_piece::<KEEP>(const { Piece::<T, L, M, N>::BYTES }, address(w, row, col), whole(row, col)) }
+        unsafe { load_piece::<KEEP>(const { Piece::<T, L, M, N>::BYTES }, from, limits) }
     };
     let words: [[u32; 4]; 16] = upto_16!(array, read, Piece::<T, L, M, N>::COUNT, [0; 4]);
     let values =
         spread::<T::Value, L, M, N>(#[inline(always)] |i| value::<T>(&words[i / in_piece], i % in_piece));
-    if aligned && w.cols % in_piece as u32 == 0 {
+    if Piece::<T, L, M, N>::all_whole(w) {
         return values;
     }
-    // what no whole piece has brought, one by one
+    // what no whole piece has brought, one by one: zero so far
     spread::<T::Value, L, M, N>(#[inline(always)] |i| {
-        let (row, col) = L::at(t, i as u32);
-        let left_out = row < w.rows && col < w.cols && !whole(row, col - (i % in_piece) as u32);
         // SAFETY: inside the window.
-        let one = unsafe { load_one::<T>(address(w, row, col), left_out) };
-        if left_out { one } else { values.0[i] }
+        let one = unsafe { load_one::<T>(share.address::<L, M, N>(i), share.left_out::<L, M, N>(i)) };
+        T::Value::from_bits32(values.0[i].to_bits32() | one.to_bits32())
     })
 }
 
@@ -167,14 +225,15 @@ pub(crate) unsafe fn load_tile<T: Element, L: Layout<M, N>, const KEEP: bool, co
 pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
     w: &Window<T>,
 ) -> Spread<T::Value> {
-    let t = tid();
+    let (first, _) = L::first(tid());
     let first = spread::<T::Value, L, M, N>(#[inline(always)] |i| {
         if i % L::CHUNK != 0 {
             return T::Value::ZERO;
         }
-        let (row, _) = L::at(t, i as u32);
+        let row = first + L::step(i as u32).0;
+        let from = w.ptr.wrapping_add((row as u64 * w.stride) as usize) as u64;
         // SAFETY: inside the window.
-        unsafe { load_one::<T>(address(w, row, 0), row < w.rows && w.cols > 0) }
+        unsafe { load_one::<T>(from, Limits { row, rows: w.rows, at: 0, limit: w.cols }) }
     });
     spread::<T::Value, L, M, N>(#[inline(always)] |i| first.0[i / L::CHUNK * L::CHUNK])
 }
@@ -188,31 +247,27 @@ pub(crate) unsafe fn store_tile<T: Element, L: Layout<M, N>, const M: usize, con
     w: &Window<T>,
     values: &Spread<T::Value>,
 ) {
-    let t = tid();
+    let share = Share::of::<L, M, N>(w);
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let aligned = Piece::<T, L, M, N>::aligned(w);
-    let whole = #[inline(always)]
-    |row: u32, col: u32| aligned && row < w.rows && col + in_piece as u32 <= w.cols;
     let write = #[inline(always)]
     |q: usize| {
-        let (row, col) = L::at(t, (q * in_piece) as u32);
         let v = #[inline(always)]
         |k: usize| values.0[q * in_piece + k % in_piece];
         let per_word = 4 / size_of::<T>();
         let words = [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)];
+        let (to, limits) = (share.address::<L, M, N>(q * in_piece), share.piece::<L, M, N>(q * in_piece));
         // SAFETY: aligned, and inside the window.
-        unsafe { store_piece(const { Piece::<T, L, M, N>::BYTES }, address(w, row, col), words, whole(row, col)) }
+        unsafe { store_piece(const { Piece::<T, L, M, N>::BYTES }, to, words, limits) }
     };
     upto_16!(each, write, Piece::<T, L, M, N>::COUNT);
-    if aligned && w.cols % in_piece as u32 == 0 {
+    if Piece::<T, L, M, N>::all_whole(w) {
         return;
     }
     let write = #[inline(always)]
     |i: usize| {
-        let (row, col) = L::at(t, i as u32);
-        let left_out = row < w.rows && col < w.cols && !whole(row, col - (i % in_piece) as u32);
+        let raw = bits::<T>(values.0[i]);
         // SAFETY: inside the window.
-        unsafe { store_one::<T>(address(w, row, col), bits::<T>(values.0[i]), left_out) }
+        unsafe { store_one::<T>(share.address::<L, M, N>(i), raw, share.left_out::<L, M, N>(i)) }
     };
     upto_64!(each, write, L::PER_THREAD);
 }
@@ -263,93 +318,107 @@ fn word<T: Element>(v: &impl Fn(usize) -> T::Value, k: usize) -> u32 {
     }
 }
 
-/// Reads `bytes` (4, 8 or 16) if `inside`, else gives zeros. Predicated, not branched.
+/// Sets predicate `p` of an access: see [`Limits`].
+macro_rules! if_inside {
+    ($text:literal) => {
+        concat!(
+            "{{ .reg .pred p; setp.lt.u32 p, {row}, {rows}; setp.lt.and.u32 p, {at}, {limit}, p; ",
+            $text,
+            " }}"
+        )
+    };
+}
+
+/// An access to `[{to}]` if `$l` holds.
+macro_rules! access {
+    ($text:expr, $l:ident, $to:ident, $($operands:tt)*) => {
+        asm!($text, row = in(reg32) $l.row, rows = in(reg32) $l.rows, at = in(reg32) $l.at, limit = in(reg32) $l.limit,
+            to = in(reg64) $to, $($operands)*)
+    };
+}
+
+/// Reads `bytes` (4, 8 or 16) if inside, else gives zeros. Predicated, not branched.
 ///
 /// # Safety
-/// If `inside`, they are readable and aligned.
+/// If inside, they are readable and aligned.
 #[inline(always)]
-unsafe fn load_piece<const KEEP: bool>(bytes: usize, from: u64, inside: bool) -> [u32; 4] {
-    let inside = inside as u32;
+unsafe fn load_piece<const KEEP: bool>(bytes: usize, to: u64, l: Limits) -> [u32; 4] {
     let (mut x, mut y, mut z, mut w) = (0u32, 0u32, 0u32, 0u32);
     macro_rules! ld {
-        ($cache:literal, $width:literal, $to:literal, $($r:ident)*) => {
-            asm!(concat!("{{ .reg .pred p; setp.ne.u32 p, {inside}, 0; @p ld.global", $cache, $width, " ", $to, ", [{from}]; }}"),
-                $($r = inout(reg32) $r,)* inside = in(reg32) inside, from = in(reg64) from, options(nostack, readonly))
+        ($text:literal, $($r:ident)*) => {
+            access!(if_inside!($text), l, to, $($r = inout(reg32) $r,)* options(nostack, readonly))
         };
     }
     // SAFETY: the caller's.
     unsafe {
         match (bytes, KEEP) {
-            (16, false) => ld!(".L1::no_allocate", ".v4.b32", "{{{x}, {y}, {z}, {w}}}", x y z w),
-            (8, false) => ld!(".L1::no_allocate", ".v2.b32", "{{{x}, {y}}}", x y),
-            (_, false) => ld!(".L1::no_allocate", ".b32", "{x}", x),
-            (16, true) => ld!("", ".v4.b32", "{{{x}, {y}, {z}, {w}}}", x y z w),
-            (8, true) => ld!("", ".v2.b32", "{{{x}, {y}}}", x y),
-            (_, true) => ld!("", ".b32", "{x}", x),
+            (16, false) => ld!("@p ld.global.L1::no_allocate.v4.b32 {{{x}, {y}, {z}, {w}}}, [{to}];", x y z w),
+            (8, false) => ld!("@p ld.global.L1::no_allocate.v2.b32 {{{x}, {y}}}, [{to}];", x y),
+            (_, false) => ld!("@p ld.global.L1::no_allocate.b32 {x}, [{to}];", x),
+            (16, true) => ld!("@p ld.global.v4.b32 {{{x}, {y}, {z}, {w}}}, [{to}];", x y z w),
+            (8, true) => ld!("@p ld.global.v2.b32 {{{x}, {y}}}, [{to}];", x y),
+            (_, true) => ld!("@p ld.global.b32 {x}, [{to}];", x),
         }
     }
     [x, y, z, w]
 }
 
-/// Writes the first `bytes` (4, 8 or 16) of `words` if `inside`.
+/// Writes the first `bytes` (4, 8 or 16) of `words` if inside.
 ///
 /// # Safety
-/// If `inside`, they are the thread's to write, and aligned.
+/// If inside, they are the thread's to write, and aligned.
 #[inline(always)]
-unsafe fn store_piece(bytes: usize, to: u64, words: [u32; 4], inside: bool) {
-    let inside = inside as u32;
+unsafe fn store_piece(bytes: usize, to: u64, words: [u32; 4], l: Limits) {
     let [x, y, z, w] = words;
+    macro_rules! st {
+        ($text:literal, $($r:ident)*) => { access!(if_inside!($text), l, to, $($r = in(reg32) $r,)* options(nostack)) };
+    }
     // SAFETY: the caller's.
     unsafe {
         match bytes {
-            16 => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.v4.b32 [{1}], {{{2}, {3}, {4}, {5}}}; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) x, in(reg32) y, in(reg32) z, in(reg32) w, options(nostack)),
-            8 => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.v2.b32 [{1}], {{{2}, {3}}}; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) x, in(reg32) y, options(nostack)),
-            _ => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.b32 [{1}], {2}; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) x, options(nostack)),
+            16 => st!("@p st.global.v4.b32 [{to}], {{{x}, {y}, {z}, {w}}};", x y z w),
+            8 => st!("@p st.global.v2.b32 [{to}], {{{x}, {y}}};", x y),
+            _ => st!("@p st.global.b32 [{to}], {x};", x),
         }
     }
 }
 
-/// Reads one element if `inside`.
+/// Reads one element if inside, else gives zero.
 ///
 /// # Safety
-/// If `inside`, it is readable.
+/// If inside, it is readable.
 #[inline(always)]
-unsafe fn load_one<T: Element>(from: u64, inside: bool) -> T::Value {
-    let inside = inside as u32;
-    let raw: u32;
+unsafe fn load_one<T: Element>(to: u64, l: Limits) -> T::Value {
+    let mut x = 0u32;
+    macro_rules! ld {
+        ($text:literal) => { access!(if_inside!($text), l, to, x = inout(reg32) x, options(nostack, readonly)) };
+    }
     // SAFETY: the caller's.
     unsafe {
         match size_of::<T>() {
-            4 => asm!("{{ .reg .pred p; setp.ne.u32 p, {1}, 0; mov.b32 {0}, 0; @p ld.global.b32 {0}, [{2}]; }}",
-                out(reg32) raw, in(reg32) inside, in(reg64) from, options(nostack, readonly)),
-            2 => asm!("{{ .reg .pred p; .reg .b16 h; setp.ne.u32 p, {1}, 0; mov.b16 h, 0; @p ld.global.b16 h, [{2}]; cvt.u32.u16 {0}, h; }}",
-                out(reg32) raw, in(reg32) inside, in(reg64) from, options(nostack, readonly)),
-            _ => asm!("{{ .reg .pred p; setp.ne.u32 p, {1}, 0; mov.b32 {0}, 0; @p ld.global.u8 {0}, [{2}]; }}",
-                out(reg32) raw, in(reg32) inside, in(reg64) from, options(nostack, readonly)),
+            4 => ld!("@p ld.global.b32 {x}, [{to}];"),
+            2 => ld!("@p ld.global.u16 {x}, [{to}];"),
+            _ => ld!("@p ld.global.u8 {x}, [{to}];"),
         }
     }
-    widen::<T>(raw)
+    widen::<T>(x)
 }
 
-/// Writes one element if `inside`.
+/// Writes one element if inside.
 ///
 /// # Safety
-/// If `inside`, it is the thread's to write.
+/// If inside, it is the thread's to write.
 #[inline(always)]
-unsafe fn store_one<T: Element>(to: u64, raw: u32, inside: bool) {
-    let inside = inside as u32;
+unsafe fn store_one<T: Element>(to: u64, x: u32, l: Limits) {
+    macro_rules! st {
+        ($text:literal) => { access!(if_inside!($text), l, to, x = in(reg32) x, options(nostack)) };
+    }
     // SAFETY: the caller's.
     unsafe {
         match size_of::<T>() {
-            4 => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.b32 [{1}], {2}; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) raw, options(nostack)),
-            2 => asm!("{{ .reg .pred p; .reg .b16 h; setp.ne.u32 p, {0}, 0; cvt.u16.u32 h, {2}; @p st.global.b16 [{1}], h; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) raw, options(nostack)),
-            _ => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.u8 [{1}], {2}; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) raw, options(nostack)),
+            4 => st!("@p st.global.b32 [{to}], {x};"),
+            2 => st!("@p st.global.u16 [{to}], {x};"),
+            _ => st!("@p st.global.u8 [{to}], {x};"),
         }
     }
 }
@@ -402,9 +471,10 @@ pub(crate) unsafe fn fold_rows<
     let mut s = if cols >= N as u32 {
         partial::<F, V, ByRows<THREADS, C>, M, N>(#[inline(always)] |i| v.0[i])
     } else {
+        let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(t).1);
         partial::<F, V, ByRows<THREADS, C>, M, N>(#[inline(always)] |i| {
-            let (_, col) = <ByRows<THREADS, C> as Layout<M, N>>::at(t, i as u32);
-            if col < cols { v.0[i] } else { F::START }
+            let (_, across) = <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32);
+            if across < left { v.0[i] } else { F::START }
         })
     };
     if threads > 16 {
@@ -475,6 +545,7 @@ pub(crate) unsafe fn fold_columns<
 ) -> PerLine<V> {
     let t = tid();
     let across = const { (N / C::LEN) as u32 };
+    let left = rows.saturating_sub(<ByColumns<THREADS, C> as Layout<M, N>>::first(t).0);
     let column = #[inline(always)]
     |k: usize| {
         if k >= C::LEN {
@@ -484,8 +555,8 @@ pub(crate) unsafe fn fold_columns<
         let mut join = #[inline(always)]
         |i: usize| {
             if i % C::LEN == k {
-                let (row, _) = <ByColumns<THREADS, C> as Layout<M, N>>::at(t, i as u32);
-                s = F::join(s, if row < rows { v.0[i] } else { F::START });
+                let (down, _) = <ByColumns<THREADS, C> as Layout<M, N>>::step(i as u32);
+                s = F::join(s, if down < left { v.0[i] } else { F::START });
             }
         };
         upto_64!(each, join, <ByColumns<THREADS, C> as Layout<M, N>>::PER_THREAD);

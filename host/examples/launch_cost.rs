@@ -89,8 +89,7 @@ unsafe fn launch_bare(f: sys::CUfunction, stream: &tilewright_host::Stream, x: u
     ];
     let stream = stream.as_raw().cast();
     // SAFETY: the caller's.
-    let code = unsafe {
-        sys::cuLaunchKernel(f, 16, 1, 1, 128, 1, 1, 1024, stream, params.as_mut_ptr(), std::ptr::null_mut())
-    };
+    let code =
+        unsafe { sys::cuLaunchKernel(f, 16, 1, 1, 128, 1, 1, 1024, stream, params.as_mut_ptr(), std::ptr::null_mut()) };
     assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
 }

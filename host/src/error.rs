@@ -79,7 +79,9 @@ pub enum Error {
         have: Vec<&'static str>,
     },
     /// Device code and host code of a kernel were built from different sources.
-    #[error("kernel `{kernel}`: device code and host code disagree on its {what}: host {expected:#x}, image {found:#x}; rebuild")]
+    #[error(
+        "kernel `{kernel}`: device code and host code disagree on its {what}: host {expected:#x}, image {found:#x}; rebuild"
+    )]
     SignatureMismatch {
         /// The kernel.
         kernel: &'static str,
@@ -256,7 +258,12 @@ mod tests {
         let have = Vec::new();
         let e = Error::NotBuilt { kernel: "k", symbol: "k", have };
         assert_eq!(e.to_string(), "kernel `k` has no device code: its crate's images are empty");
-        let e = Error::Driver { call: "cuModuleLoadDataEx", code: 218, name: "CUDA_ERROR_INVALID_PTX".into(), log: "line 3".into() };
+        let e = Error::Driver {
+            call: "cuModuleLoadDataEx",
+            code: 218,
+            name: "CUDA_ERROR_INVALID_PTX".into(),
+            log: "line 3".into(),
+        };
         assert_eq!(e.to_string(), "cuModuleLoadDataEx failed: CUDA_ERROR_INVALID_PTX (218)\nline 3");
         let (need, found) = (DriverVersion { major: 12, minor: 0 }, DriverVersion { major: 11, minor: 8 });
         let e = Error::DriverTooOld { what: "kernel `k`".into(), need, found };

@@ -104,10 +104,8 @@ impl Event {
                 earlier.synchronize()?;
                 self.synchronize()?;
                 let mut ms = 0.0f32;
-                let elapsed = elapsed().ok_or(Error::Unsupported {
-                    what: "the time between events",
-                    device: self.device.to_string(),
-                })?;
+                let elapsed = elapsed()
+                    .ok_or(Error::Unsupported { what: "the time between events", device: self.device.to_string() })?;
                 // SAFETY: writes a float; the events are alive.
                 check("cuEventElapsedTime", unsafe { elapsed(&mut ms, start.raw, end.raw) })?;
                 Ok(f64::from(ms) * 1e3)

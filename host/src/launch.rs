@@ -92,8 +92,11 @@ fn run_on_cpu<K: Kernel>(device: Device, args: K::Args<'_>, tiles: u64) -> Resul
         Grid::Persistent => tiles.min(device.multiprocessors().into()),
     };
     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
-    backend::run::<K>(args, workers)
-        .map_err(|fault| Error::Kernel { name: K::NAME, block: fault.block, message: fault.message })
+    backend::run::<K>(args, workers).map_err(|fault| Error::Kernel {
+        name: K::NAME,
+        block: fault.block,
+        message: fault.message,
+    })
 }
 
 /// The number of blocks for so many tiles.

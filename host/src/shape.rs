@@ -146,7 +146,9 @@ mod tests {
         assert_eq!(elements(&[usize::MAX / 2], 4), None);
         assert_eq!(span(&[2, 3], &[10, 1], 4), Some(13));
         assert_eq!(span(&[2, 3], &[usize::MAX, 1], 4), None);
-        assert!(is_contiguous(&[2, 3], &[3, 1]) && is_contiguous(&[1, 3], &[99, 1]) && !is_contiguous(&[2, 3], &[4, 1]));
+        assert!(
+            is_contiguous(&[2, 3], &[3, 1]) && is_contiguous(&[1, 3], &[99, 1]) && !is_contiguous(&[2, 3], &[4, 1])
+        );
     }
 
     /// Against the definition, on all small shapes.

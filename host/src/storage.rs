@@ -32,7 +32,10 @@ unsafe impl Sync for Memory {}
 enum Kind {
     Host(Layout),
     /// Freed in the order of this stream, where the driver can do that.
-    Cuda { home: Arc<StreamInner>, pooled: bool },
+    Cuda {
+        home: Arc<StreamInner>,
+        pooled: bool,
+    },
     /// Somebody else's.
     Foreign,
 }

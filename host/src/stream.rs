@@ -334,9 +334,7 @@ mod tests {
     }
 
     fn streams(n: usize) -> Vec<Model> {
-        (0..n)
-            .map(|_| Model { stream: Stream::with(Device::cpu(), None), clocks: vec![vec![0; n]] })
-            .collect()
+        (0..n).map(|_| Model { stream: Stream::with(Device::cpu(), None), clocks: vec![vec![0; n]] }).collect()
     }
 
     /// Gives `all[at]` work that uses the storages; how many streams it waited for.

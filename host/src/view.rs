@@ -30,7 +30,11 @@ impl<'a, const R: usize> Place<'a, R> {
     /// Indices `range` of dimension `dim`.
     fn slice(mut self, dim: usize, range: Range<usize>, size: usize) -> Result<Self> {
         let (Some(extent), Some(&stride)) = (self.extents.get_mut(dim), self.strides.get(dim)) else {
-            return Err(Error::Shape { arg: UNNAMED, expected: format!("a dimension below {R}"), found: dim.to_string() });
+            return Err(Error::Shape {
+                arg: UNNAMED,
+                expected: format!("a dimension below {R}"),
+                found: dim.to_string(),
+            });
         };
         if range.start > range.end || range.end > *extent {
             return Err(Error::Shape {
@@ -212,7 +216,14 @@ macro_rules! common {
         impl<T: Element, const RANK: usize> fmt::Debug for $View<'_, T, RANK> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let Place { device, extents, strides, .. } = self.place;
-                write!(f, concat!(stringify!($View), "<{}>{:?} with strides {:?} on {}"), T::DTYPE, extents, strides, device)
+                write!(
+                    f,
+                    concat!(stringify!($View), "<{}>{:?} with strides {:?} on {}"),
+                    T::DTYPE,
+                    extents,
+                    strides,
+                    device
+                )
             }
         }
     };

@@ -53,7 +53,16 @@ fn copies() -> Result<()> {
     assert_eq!(copy, t.slice(2, 2..4)?.to_vec(&s)?);
     for (i, v) in t.to_vec(&s)?.into_iter().enumerate() {
         let (j, k) = (i / 7 % 6, i % 7);
-        assert_eq!(v, if j == 5 { 2.0 } else if k == 1 || k == 2 { -1.0 } else { i as f32 });
+        assert_eq!(
+            v,
+            if j == 5 {
+                2.0
+            } else if k == 1 || k == 2 {
+                -1.0
+            } else {
+                i as f32
+            }
+        );
     }
     assert_eq!(Tensor::<bf16, 1>::full(&s, [9], bf16::from_f32(1.5))?.to_vec(&s)?, [bf16::from_f32(1.5); 9]);
     assert_eq!(Tensor::<f16, 1>::zeros(&s, [9])?.to_vec(&s)?, [f16::from_f32(0.0); 9]);

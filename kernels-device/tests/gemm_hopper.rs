@@ -25,8 +25,7 @@ fn case<T: Element<Value = f32>>(m: usize, n: usize, k: usize, launch: impl FnOn
     let mut bad = 0;
     for i in 0..m {
         for j in 0..n {
-            let want: f64 =
-                (0..k).map(|x| a[i * k + x].to_value() as f64 * b[j * k + x].to_value() as f64).sum();
+            let want: f64 = (0..k).map(|x| a[i * k + x].to_value() as f64 * b[j * k + x].to_value() as f64).sum();
             let got = c[i * n + j].to_value() as f64;
             bad += !((got - want).abs() <= want.abs() * unit + (k as f64).sqrt() * 1e-5) as usize;
         }

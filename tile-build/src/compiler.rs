@@ -21,10 +21,7 @@ impl DeviceCompiler {
     /// Finds one: `TILEWRIGHT_RUSTC`, rustup's nightly with `rust-src`, Debian's `rustc-web`.
     pub fn find() -> Result<Self, Error> {
         let mut tried = Vec::new();
-        Self::candidates(&mut tried)
-            .into_iter()
-            .next()
-            .ok_or(Error::NoCompiler { tried })
+        Self::candidates(&mut tried).into_iter().next().ok_or(Error::NoCompiler { tried })
     }
 
     /// Finds the one whose [`version`](Self::version) is `need`. Only one and the same compiler emits the same PTX.
@@ -36,10 +33,7 @@ impl DeviceCompiler {
         }
         match all.first() {
             None => Err(Error::NoCompiler { tried }),
-            Some(other) => Err(Error::WrongCompiler {
-                need: need.to_string(),
-                found: other.version.clone(),
-            }),
+            Some(other) => Err(Error::WrongCompiler { need: need.to_string(), found: other.version.clone() }),
         }
     }
 
@@ -65,9 +59,7 @@ impl DeviceCompiler {
     fn candidates(tried: &mut Vec<String>) -> Vec<Self> {
         if let Some(named) = env::var_os("TILEWRIGHT_RUSTC") {
             // named outright: nothing else will do
-            return Self::probe(Path::new(&named), "TILEWRIGHT_RUSTC", tried)
-                .into_iter()
-                .collect();
+            return Self::probe(Path::new(&named), "TILEWRIGHT_RUSTC", tried).into_iter().collect();
         }
         let mut all = Vec::new();
         match rustup_nightly() {
@@ -88,9 +80,7 @@ impl DeviceCompiler {
             tried.push(format!("{whose} ({}): {what}", rustc.display()));
             None
         };
-        let ask = |arg: &[&str]| {
-            run_text(clean_command(rustc).env("RUSTC_BOOTSTRAP", "1").args(arg)).ok()
-        };
+        let ask = |arg: &[&str]| run_text(clean_command(rustc).env("RUSTC_BOOTSTRAP", "1").args(arg)).ok();
         let Some(version) = ask(&["--version"]) else {
             return missing("does not run");
         };
@@ -115,11 +105,7 @@ impl DeviceCompiler {
         let Some(cargo) = cargo_beside(rustc) else {
             return missing("no cargo beside it (Debian: cargo-web)");
         };
-        let flags = run_text(
-            clean_command(&cargo)
-                .args(["-Z", "help"])
-                .env("RUSTC_BOOTSTRAP", "1"),
-        );
+        let flags = run_text(clean_command(&cargo).args(["-Z", "help"]).env("RUSTC_BOOTSTRAP", "1"));
         Some(DeviceCompiler {
             rustc: rustc.to_path_buf(),
             cargo,
@@ -141,8 +127,7 @@ impl DeviceCompiler {
         let mut c = clean_command(&self.cargo);
         c.env("RUSTC_BOOTSTRAP", "1").env("RUSTC", &self.rustc);
         // a wrapper of the user's configuration knows nothing of this rustc
-        c.env("RUSTC_WRAPPER", "")
-            .env("RUSTC_WORKSPACE_WRAPPER", "");
+        c.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
         c
     }
 }
@@ -167,9 +152,7 @@ fn cargo_beside(rustc: &Path) -> Option<PathBuf> {
 /// Finds a program in PATH.
 pub(crate) fn which(name: &str) -> Option<PathBuf> {
     let name = format!("{name}{}", env::consts::EXE_SUFFIX);
-    env::split_paths(&env::var_os("PATH")?)
-        .map(|d| d.join(&name))
-        .find(|p| p.is_file())
+    env::split_paths(&env::var_os("PATH")?).map(|d| d.join(&name)).find(|p| p.is_file())
 }
 
 /// Cargo tells a build script about its own compiler, flags, package and job server in the environment; another cargo
@@ -219,20 +202,10 @@ pub(crate) fn clean_command(program: &Path) -> Command {
 
 /// Runs to the end and returns what it printed on standard output.
 pub(crate) fn run_text(command: &mut Command) -> Result<String, Error> {
-    let out = command.output().map_err(|source| Error::Spawn {
-        program: command.get_program().into(),
-        source,
-    })?;
+    let out = command.output().map_err(|source| Error::Spawn { program: command.get_program().into(), source })?;
     if !out.status.success() {
-        let shown = Path::new(command.get_program())
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        return Err(Error::Failed {
-            what: shown,
-            output: String::from_utf8_lossy(&out.stderr).into_owned(),
-        });
+        let shown = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Err(Error::Failed { what: shown, output: String::from_utf8_lossy(&out.stderr).into_owned() });
     }
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
@@ -258,13 +231,7 @@ mod tests {
         ] {
             assert!(!keep(gone), "{gone}");
         }
-        for kept in [
-            "PATH",
-            "HOME",
-            "CARGO_HOME",
-            "CARGO_NET_OFFLINE",
-            "RUSTUP_HOME",
-        ] {
+        for kept in ["PATH", "HOME", "CARGO_HOME", "CARGO_NET_OFFLINE", "RUSTUP_HOME"] {
             assert!(keep(kept), "{kept}");
         }
     }

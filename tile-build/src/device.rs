@@ -86,9 +86,7 @@ impl Workspace {
     fn real(&self, file: &Path) -> Option<PathBuf> {
         let inside = file.strip_prefix(&self.dir).unwrap_or(file);
         let link = inside.iter().next()?.to_str()?;
-        let root = self
-            .roots
-            .get(link.strip_prefix('r')?.parse::<usize>().ok()?)?;
+        let root = self.roots.get(link.strip_prefix('r')?.parse::<usize>().ok()?)?;
         Some(root.join(inside.strip_prefix(link).ok()?))
     }
 }
@@ -101,11 +99,7 @@ fn workspace_root(target: &Path) -> PathBuf {
         std::fs::read_to_string(d.join("Cargo.toml"))
             .is_ok_and(|t| t.lines().any(|l| l.trim_start().starts_with("[workspace")))
     });
-    workspace
-        .or(package)
-        .or(target.parent())
-        .unwrap_or(target)
-        .to_path_buf()
+    workspace.or(package).or(target.parent()).unwrap_or(target).to_path_buf()
 }
 
 fn symlink(to: &Path, at: &Path) -> Result<(), Error> {
@@ -115,35 +109,21 @@ fn symlink(to: &Path, at: &Path) -> Result<(), Error> {
     let result = std::os::windows::fs::symlink_dir(to, at);
     #[cfg(not(any(unix, windows)))]
     let result: std::io::Result<()> = Err(std::io::ErrorKind::Unsupported.into());
-    result.map_err(|source| Error::Io {
-        path: at.to_path_buf(),
-        source,
-    })
+    result.map_err(|source| Error::Io { path: at.to_path_buf(), source })
 }
 
 /// Compiles the job for each architecture.
-pub(crate) fn compile(
-    compiler: &DeviceCompiler,
-    job: &Job,
-    archs: &[String],
-) -> Result<Output, Error> {
+pub(crate) fn compile(compiler: &DeviceCompiler, job: &Job, archs: &[String]) -> Result<Output, Error> {
     let mut key = job.root_file.display().to_string();
     for d in job.dependencies {
         let _ = write!(key, " {d:?}");
     }
-    let base = job.cache.join(format!(
-        "{}-{}",
-        job.crate_name,
-        &hash::sha256(key.as_bytes())[..8]
-    ));
+    let base = job.cache.join(format!("{}-{}", job.crate_name, &hash::sha256(key.as_bytes())[..8]));
     let dir = base.join("ws");
     fs::create_dir(&dir)?;
     let _lock = fs::lock(&base.join("lock"))?;
     // the real path: cargo reports files by it
-    let mut ws = Workspace {
-        dir: fs::canonical(&dir)?,
-        roots: Vec::new(),
-    };
+    let mut ws = Workspace { dir: fs::canonical(&dir)?, roots: Vec::new() };
     write_package(&mut ws, job)?;
     let spec = recipe::target_spec(compiler, &ws.dir)?;
     let one = |arch: &str| {
@@ -156,9 +136,7 @@ pub(crate) fn compile(
     let built: Result<Vec<_>, Error> = std::thread::scope(|s| {
         let started: Vec<_> = archs.iter().map(|a| s.spawn(|| one(a))).collect();
         let finished = started.into_iter().map(|t| t.join());
-        finished
-            .map(|r| r.unwrap_or_else(|_| Err(Error::Config("a build panicked".into()))))
-            .collect()
+        finished.map(|r| r.unwrap_or_else(|_| Err(Error::Config("a build panicked".into())))).collect()
     });
     let mut output = Output::default();
     for (arch, built) in archs.iter().zip(built?) {
@@ -178,11 +156,7 @@ fn write_package(ws: &mut Workspace, job: &Job) -> Result<(), Error> {
         "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[lib]\nname = \"{name}\"\npath = \"{root}\"\ncrate-type = [\"cdylib\"]\n\n[dependencies]\n"
     );
     for d in job.dependencies {
-        let Dependency {
-            name,
-            package,
-            source,
-        } = d;
+        let Dependency { name, package, source } = d;
         let from = match source {
             Source::Path(p) => format!("path = \"{}\"", ws.link(p)?),
             Source::Version(v) => format!("version = \"={v}\""),
@@ -209,11 +183,7 @@ fn write_package(ws: &mut Workspace, job: &Job) -> Result<(), Error> {
 /// name, so that paths through `crate::` mean the same in both builds.
 fn ws_relative_root(ws: &mut Workspace, job: &Job) -> Result<String, Error> {
     let linked = ws.link(job.root_file)?;
-    let stem = job
-        .root_file
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy();
+    let stem = job.root_file.file_stem().unwrap_or_default().to_string_lossy();
     if stem == "lib" {
         return Ok(linked);
     }
@@ -263,10 +233,9 @@ fn cargo(
     // entries are generated in the image's own crate, not again for each of its dependencies
     c.args(["--", "--emit=asm", "--cfg", "tilewright_entries"]);
     let messages = run_text(&mut c).map_err(|e| match e {
-        Error::Failed { output, .. } => Error::Failed {
-            what: format!("compiling the kernels of `{}` for {arch}", job.crate_name),
-            output,
-        },
+        Error::Failed { output, .. } => {
+            Error::Failed { what: format!("compiling the kernels of `{}` for {arch}", job.crate_name), output }
+        }
         other => other,
     })?;
     let built = target.join(recipe::TARGET).join("release");
@@ -294,10 +263,7 @@ fn dep_files(text: &str) -> impl Iterator<Item = PathBuf> {
     let list = text.split_once(": ").map_or("", |(_, l)| l);
     let list = list.lines().next().unwrap_or("").replace("\\ ", "\u{0}");
     let files: Vec<_> = list.split(' ').map(|f| f.replace('\u{0}', " ")).collect();
-    files
-        .into_iter()
-        .filter(|f| !f.is_empty())
-        .map(PathBuf::from)
+    files.into_iter().filter(|f| !f.is_empty()).map(PathBuf::from)
 }
 
 #[cfg(test)]
@@ -308,9 +274,6 @@ mod tests {
     fn reads_dep_info() {
         let files: Vec<_> = dep_files("/a b/c.ptx: /x/lib.rs /y\\ z/k.rs\n").collect();
         // the target's own name may hold spaces too, but it ends at the first ": "
-        assert_eq!(
-            files,
-            [PathBuf::from("/x/lib.rs"), PathBuf::from("/y z/k.rs")]
-        );
+        assert_eq!(files, [PathBuf::from("/x/lib.rs"), PathBuf::from("/y z/k.rs")]);
     }
 }

@@ -91,10 +91,9 @@ impl fmt::Display for Error {
             Error::WrongCompiler { need, found } => {
                 write!(f, "the kernels need {need}, but there is only {found}")
             }
-            Error::NoPtxas => write!(
-                f,
-                "ptxas was not found; `cargo xtask setup` fetches it, or set TILEWRIGHT_PTXAS to it"
-            ),
+            Error::NoPtxas => {
+                write!(f, "ptxas was not found; `cargo xtask setup` fetches it, or set TILEWRIGHT_PTXAS to it")
+            }
             Error::Spawn { program, source } => {
                 write!(f, "cannot start {}: {source}", program.display())
             }
@@ -105,14 +104,9 @@ impl fmt::Display for Error {
                 write!(f, "the {arch} image breaks the rules for kernels:")?;
                 findings.iter().try_for_each(|l| write!(f, "\n  {l}"))
             }
-            Error::Budget {
-                arch,
-                bytes,
-                budget,
-            } => write!(
-                f,
-                "the {arch} image has {bytes} bytes, more than its budget of {budget}"
-            ),
+            Error::Budget { arch, bytes, budget } => {
+                write!(f, "the {arch} image has {bytes} bytes, more than its budget of {budget}")
+            }
             Error::Manifest { path, message } => write!(f, "{}: {message}", path.display()),
             Error::Config(message) => f.write_str(message),
         }
@@ -140,10 +134,7 @@ pub(crate) mod fs {
     use std::path::Path;
 
     fn at<T>(path: &Path, result: std::io::Result<T>) -> Result<T, Error> {
-        result.map_err(|source| Error::Io {
-            path: path.to_path_buf(),
-            source,
-        })
+        result.map_err(|source| Error::Io { path: path.to_path_buf(), source })
     }
     pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
         at(path, std::fs::read(path))
@@ -172,13 +163,7 @@ pub(crate) mod fs {
     }
     /// Holds an exclusive lock on `path` until dropped.
     pub(crate) fn lock(path: &Path) -> Result<std::fs::File, Error> {
-        let file = at(
-            path,
-            std::fs::OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(path),
-        )?;
+        let file = at(path, std::fs::OpenOptions::new().create(true).append(true).open(path))?;
         at(path, file.lock())?;
         Ok(file)
     }

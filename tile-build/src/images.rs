@@ -57,27 +57,17 @@ fn cubin_arch(arch: &str) -> &str {
 
 /// Runs the pass and the lint over the compiler's PTX. `None`: there is no entry for this architecture.
 pub(crate) fn finish(arch: &str, raw: &str, budget: usize) -> Result<Option<Image>, Error> {
-    let unreadable = |message| Error::Ptx {
-        arch: arch.into(),
-        message,
-    };
+    let unreadable = |message| Error::Ptx { arch: arch.into(), message };
     let done = ptx::finish(raw).map_err(unreadable)?;
     if done.entries.is_empty() {
         return Ok(None);
     }
     let findings = ptx::lint(raw, &done.items);
     if !findings.is_empty() {
-        return Err(Error::Lint {
-            arch: arch.into(),
-            findings,
-        });
+        return Err(Error::Lint { arch: arch.into(), findings });
     }
     if done.ptx.len() > budget {
-        return Err(Error::Budget {
-            arch: arch.into(),
-            bytes: done.ptx.len(),
-            budget,
-        });
+        return Err(Error::Budget { arch: arch.into(), bytes: done.ptx.len(), budget });
     }
     Ok(Some(Image {
         arch: arch.into(),
@@ -94,11 +84,7 @@ impl Image {
     pub(crate) fn assemble(&mut self, ptxas: &Ptxas, scratch: &Path) -> Result<(), Error> {
         let arch = cubin_arch(&self.arch);
         let (code, report) = ptxas.assemble(&self.ptx, arch, scratch)?;
-        self.cubin = Some(Cubin {
-            arch: arch.into(),
-            code,
-            ptxas: ptxas.version().into(),
-        });
+        self.cubin = Some(Cubin { arch: arch.into(), code, ptxas: ptxas.version().into() });
         self.report = Some(report);
         Ok(())
     }
@@ -145,19 +131,9 @@ impl Built {
             let Some(cubin) = &mut image.cubin else {
                 continue;
             };
-            let record = old
-                .images
-                .iter()
-                .filter(|i| i.arch == image.arch)
-                .find_map(|i| i.cubin.as_ref());
+            let record = old.images.iter().filter(|i| i.arch == image.arch).find_map(|i| i.cubin.as_ref());
             let Some(r) = record else { continue };
-            if (&r.arch, &r.ptxas, &r.of)
-                != (
-                    &cubin.arch,
-                    &cubin.ptxas,
-                    &hash::sha256(image.ptx.as_bytes()),
-                )
-            {
+            if (&r.arch, &r.ptxas, &r.of) != (&cubin.arch, &cubin.ptxas, &hash::sha256(image.ptx.as_bytes())) {
                 continue;
             }
             if let Ok(code) = std::fs::read(dir.join(&r.file))
@@ -175,10 +151,7 @@ impl Built {
         fs::create_dir(dir)?;
         if let Ok(Some(old)) = Manifest::read(dir) {
             for i in &old.images {
-                for file in [Some(&i.file), i.cubin.as_ref().map(|c| &c.file)]
-                    .into_iter()
-                    .flatten()
-                {
+                for file in [Some(&i.file), i.cubin.as_ref().map(|c| &c.file)].into_iter().flatten() {
                     if !manifest.files().any(|f| f == file) {
                         fs::remove(&dir.join(file))?;
                     }
@@ -222,12 +195,7 @@ fn put(t: &mut String, manifest: &Manifest, dir: &Path) -> std::fmt::Result {
         writeln!(t, "        ptx: include_str!({}),", path(&i.file))?;
         match &i.cubin {
             None => writeln!(t, "        cubin: None,")?,
-            Some(c) => writeln!(
-                t,
-                "        cubin: Some(({:?}, include_bytes!({}))),",
-                c.arch,
-                path(&c.file)
-            )?,
+            Some(c) => writeln!(t, "        cubin: Some(({:?}, include_bytes!({}))),", c.arch, path(&c.file))?,
         }
         writeln!(t, "        entries: &[")?;
         for e in &i.entries {

@@ -25,8 +25,7 @@ pub(crate) fn sibling(package: &str, repository_dir: &str) -> Option<PathBuf> {
 fn near(here: &Path, package: &str, repository_dir: &str) -> Option<PathBuf> {
     let named = |dir: PathBuf| {
         let text = std::fs::read_to_string(dir.join("Cargo.toml")).ok()?;
-        text.contains(&format!("name = \"{package}\""))
-            .then_some(dir)
+        text.contains(&format!("name = \"{package}\"")).then_some(dir)
     };
     let version = env!("CARGO_PKG_VERSION");
     named(here.join(repository_dir))
@@ -36,9 +35,7 @@ fn near(here: &Path, package: &str, repository_dir: &str) -> Option<PathBuf> {
 
 /// Whether a package comes from a registry or a vendored tree: it is as it was published, and so is its PTX.
 pub(crate) fn published(package: &Path) -> bool {
-    ["Cargo.toml.orig", ".cargo-checksum.json", ".cargo-ok"]
-        .iter()
-        .any(|f| package.join(f).exists())
+    ["Cargo.toml.orig", ".cargo-checksum.json", ".cargo-ok"].iter().any(|f| package.join(f).exists())
 }
 
 /// The lock file that a package is built with.
@@ -49,25 +46,15 @@ pub(crate) fn lock_file(package: &Path) -> Option<PathBuf> {
 
 /// A folder for what is built, shared by all profiles: the target folder that `out` is in, or `out` itself.
 pub(crate) fn cache_dir(out: &Path) -> PathBuf {
-    let target = out
-        .ancestors()
-        .filter(|d| d.join("CACHEDIR.TAG").exists())
-        .last();
+    let target = out.ancestors().filter(|d| d.join("CACHEDIR.TAG").exists()).last();
     target.unwrap_or(out).join("tilewright")
 }
 
 /// `to` as seen from the folder `from`, with forward slashes; both absolute.
 pub(crate) fn relative(from: &Path, to: &Path) -> String {
-    let common = from
-        .iter()
-        .zip(to.iter())
-        .take_while(|(a, b)| a == b)
-        .count();
+    let common = from.iter().zip(to.iter()).take_while(|(a, b)| a == b).count();
     let up = from.iter().skip(common).map(|_| "..".into());
-    let down = to
-        .iter()
-        .skip(common)
-        .map(|p| p.to_string_lossy().into_owned());
+    let down = to.iter().skip(common).map(|p| p.to_string_lossy().into_owned());
     up.chain(down).collect::<Vec<String>>().join("/")
 }
 

@@ -17,10 +17,7 @@
 //! over (launch bounds, clusters, alignment: what rustc cannot say) and linted (no calls, no traps, no local memory, no
 //! convergent instruction that the optimiser may have cloned).
 #![warn(missing_docs)]
-#![allow(
-    clippy::needless_doctest_main,
-    reason = "a build script is a main function"
-)]
+#![allow(clippy::needless_doctest_main, reason = "a build script is a main function")]
 #![forbid(unsafe_code)]
 
 mod compiler;
@@ -68,8 +65,7 @@ impl Kernels {
     /// The kernels in `root_file`, a path relative to the package. A file named `lib.rs` is a crate; any other is a
     /// module of that name, as it is in the host crate that has it too.
     pub fn new(root_file: impl AsRef<Path>) -> Self {
-        let package =
-            env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
+        let package = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
         let name = env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "kernels".into());
         Kernels {
             root_file: package.join(root_file),
@@ -117,22 +113,14 @@ impl Kernels {
 
     /// The shipped kernels as a crate, `tilewright_kernels`, to use their device functions.
     pub fn with_tilewright_kernels(mut self) -> Self {
-        self.dependencies.push(project_crate(
-            "tilewright_kernels",
-            "tilewright-kernels",
-            "kernels-device",
-        ));
+        self.dependencies.push(project_crate("tilewright_kernels", "tilewright-kernels", "kernels-device"));
         self
     }
 
     /// A later one of the same name replaces an earlier one.
     fn depend(mut self, name: &str, package: &str, source: Source) -> Self {
         self.dependencies.retain(|d| d.name != name);
-        self.dependencies.push(Dependency {
-            name: name.into(),
-            package: package.into(),
-            source,
-        });
+        self.dependencies.push(Dependency { name: name.into(), package: package.into(), source });
         self
     }
 
@@ -166,12 +154,7 @@ impl Kernels {
 
     /// Compiles, passes over and lints every image. Everything is built in `cache`, which later builds use again.
     /// With a `ptxas`, machine code is made too.
-    pub fn compile(
-        &self,
-        compiler: &DeviceCompiler,
-        ptxas: Option<&Ptxas>,
-        cache: &Path,
-    ) -> Result<Built, Error> {
+    pub fn compile(&self, compiler: &DeviceCompiler, ptxas: Option<&Ptxas>, cache: &Path) -> Result<Built, Error> {
         let package = fs::canonical(&self.package)?;
         let lock = layout::lock_file(&package);
         fs::create_dir(cache)?;
@@ -183,11 +166,8 @@ impl Kernels {
             lock_file: lock.as_deref(),
             cache: &cache,
         };
-        let archs = if self.archs.is_empty() {
-            vec!["sm_80".to_string(), "sm_90a".to_string()]
-        } else {
-            self.archs.clone()
-        };
+        let archs =
+            if self.archs.is_empty() { vec!["sm_80".to_string(), "sm_90a".to_string()] } else { self.archs.clone() };
         let output = device::compile(compiler, &job, &archs)?;
         let mut images = Vec::new();
         for (arch, raw) in &output.raw {
@@ -216,9 +196,7 @@ impl Kernels {
     /// what the sources give, and tells cargo when to run again.
     pub fn build(&self) -> Result<(), Error> {
         let out = env::var_os("OUT_DIR").map(PathBuf::from);
-        let out = out.ok_or_else(|| {
-            Error::Config("OUT_DIR is not set: call this from a build script".into())
-        })?;
+        let out = out.ok_or_else(|| Error::Config("OUT_DIR is not set: call this from a build script".into()))?;
         for name in ["TILEWRIGHT_RUSTC", "TILEWRIGHT_CARGO", "TILEWRIGHT_PTXAS"] {
             println!("cargo::rerun-if-env-changed={name}");
         }
@@ -235,13 +213,8 @@ impl Kernels {
             let dir = std::path::absolute(&dir).unwrap_or(dir);
             rerun_if_changed(&dir.join(MANIFEST));
             if let Some(manifest) = Manifest::read(&dir)? {
-                manifest
-                    .files()
-                    .for_each(|f| rerun_if_changed(&dir.join(f)));
-                manifest
-                    .inputs
-                    .keys()
-                    .for_each(|f| rerun_if_changed(&self.package.join(f)));
+                manifest.files().for_each(|f| rerun_if_changed(&dir.join(f)));
+                manifest.inputs.keys().for_each(|f| rerun_if_changed(&self.package.join(f)));
                 reason = self.stale(&manifest, &dir);
                 if reason.is_none() {
                     return Ok((manifest, dir));
@@ -270,10 +243,7 @@ impl Kernels {
         }
         let ptxas = Ptxas::find(&self.package);
         let built = self.compile(&compiler, ptxas.as_ref(), &layout::cache_dir(out))?;
-        built
-            .inputs
-            .keys()
-            .for_each(|f| rerun_if_changed(&self.package.join(f)));
+        built.inputs.keys().for_each(|f| rerun_if_changed(&self.package.join(f)));
         let manifest = self.manifest(&built);
         let dir = out.join("ptx");
         built.write(&dir, &manifest)?;
@@ -297,11 +267,7 @@ fn project_crate(name: &str, package: &str, dir: &str) -> Dependency {
         Some(dir) => Source::Path(dir),
         None => Source::Version(env!("CARGO_PKG_VERSION").into()),
     };
-    Dependency {
-        name: name.into(),
-        package: package.into(),
-        source,
-    }
+    Dependency { name: name.into(), package: package.into(), source }
 }
 
 fn rerun_if_changed(path: &Path) {

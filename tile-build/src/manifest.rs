@@ -88,11 +88,7 @@ impl Manifest {
     }
 
     fn put(&self, t: &mut String) -> std::fmt::Result {
-        writeln!(
-            t,
-            "compiler = \"{}\"\nrecipe = \"{}\"",
-            self.compiler, self.recipe
-        )?;
+        writeln!(t, "compiler = \"{}\"\nrecipe = \"{}\"", self.compiler, self.recipe)?;
         for (title, table) in [("inputs", &self.inputs), ("crates", &self.crates)] {
             writeln!(t, "\n[{title}]")?;
             for (k, v) in table {
@@ -100,43 +96,18 @@ impl Manifest {
             }
         }
         for i in &self.images {
-            writeln!(
-                t,
-                "\n[[image]]\narch = \"{}\"\nfile = \"{}\"",
-                i.arch, i.file
-            )?;
-            writeln!(
-                t,
-                "sha256 = \"{}\"\nbytes = {}\nbudget = {}",
-                i.sha256, i.bytes, i.budget
-            )?;
+            writeln!(t, "\n[[image]]\narch = \"{}\"\nfile = \"{}\"", i.arch, i.file)?;
+            writeln!(t, "sha256 = \"{}\"\nbytes = {}\nbudget = {}", i.sha256, i.bytes, i.budget)?;
             writeln!(t, "ptx = \"{}\"", i.ptx)?;
             if let Some(c) = &i.cubin {
-                writeln!(
-                    t,
-                    "cubin_arch = \"{}\"\ncubin_file = \"{}\"",
-                    c.arch, c.file
-                )?;
-                writeln!(
-                    t,
-                    "cubin_sha256 = \"{}\"\ncubin_ptxas = \"{}\"",
-                    c.sha256, c.ptxas
-                )?;
+                writeln!(t, "cubin_arch = \"{}\"\ncubin_file = \"{}\"", c.arch, c.file)?;
+                writeln!(t, "cubin_sha256 = \"{}\"\ncubin_ptxas = \"{}\"", c.sha256, c.ptxas)?;
                 writeln!(t, "cubin_of = \"{}\"", c.of)?;
             }
             for e in &i.entries {
                 writeln!(t, "\n[[image.entry]]\nsymbol = \"{}\"", e.symbol)?;
-                writeln!(
-                    t,
-                    "name = \"{}\"\nsignature = \"{:#018x}\"",
-                    readable(&e.symbol),
-                    e.signature
-                )?;
-                writeln!(
-                    t,
-                    "threads = {}\nmin_blocks = {}\ncluster = {}",
-                    e.threads, e.min_blocks, e.cluster
-                )?;
+                writeln!(t, "name = \"{}\"\nsignature = \"{:#018x}\"", readable(&e.symbol), e.signature)?;
+                writeln!(t, "threads = {}\nmin_blocks = {}\ncluster = {}", e.threads, e.min_blocks, e.cluster)?;
                 writeln!(t, "shared_bytes = {}\nflags = {}", e.shared_bytes, e.flags)?;
                 writeln!(t, "convergent = \"{}\"", counts_text(&e.convergent))?;
             }
@@ -159,12 +130,7 @@ impl Manifest {
                 match line {
                     "[inputs]" | "[crates]" => {}
                     "[[image]]" => m.images.push(ImageRecord::default()),
-                    "[[image.entry]]" => m
-                        .images
-                        .last_mut()
-                        .ok_or_else(wrong)?
-                        .entries
-                        .push(new_entry()),
+                    "[[image.entry]]" => m.images.last_mut().ok_or_else(wrong)?.entries.push(new_entry()),
                     _ => return Err(wrong()),
                 }
                 continue;
@@ -173,22 +139,10 @@ impl Manifest {
             let (key, value) = (key.trim_matches('"'), value.trim_matches('"'));
             let known = match section.as_str() {
                 "" => m.set(key, value),
-                "[inputs]" => m
-                    .inputs
-                    .insert(key.into(), value.into())
-                    .is_none()
-                    .then_some(()),
-                "[crates]" => m
-                    .crates
-                    .insert(key.into(), value.into())
-                    .is_none()
-                    .then_some(()),
+                "[inputs]" => m.inputs.insert(key.into(), value.into()).is_none().then_some(()),
+                "[crates]" => m.crates.insert(key.into(), value.into()).is_none().then_some(()),
                 "[[image]]" => m.images.last_mut().and_then(|i| i.set(key, value)),
-                _ => m
-                    .images
-                    .last_mut()
-                    .and_then(|i| i.entries.last_mut())
-                    .and_then(|e| set_entry(e, key, value)),
+                _ => m.images.last_mut().and_then(|i| i.entries.last_mut()).and_then(|e| set_entry(e, key, value)),
             };
             known.ok_or_else(wrong)?;
         }
@@ -229,29 +183,16 @@ impl Manifest {
 
     /// Which shipped file is not what the manifest says.
     pub fn damaged(&self, dir: &Path) -> Option<String> {
-        let cubins = self
-            .images
-            .iter()
-            .filter_map(|i| i.cubin.as_ref())
-            .map(|c| (&c.file, &c.sha256));
-        let files = self
-            .images
-            .iter()
-            .map(|i| (&i.file, &i.sha256))
-            .chain(cubins);
+        let cubins = self.images.iter().filter_map(|i| i.cubin.as_ref()).map(|c| (&c.file, &c.sha256));
+        let files = self.images.iter().map(|i| (&i.file, &i.sha256)).chain(cubins);
         for (file, hash) in files {
             if !std::fs::read(dir.join(file)).is_ok_and(|c| hash::sha256(&c) == *hash) {
-                return Some(format!(
-                    "{file} is not the file that the manifest describes"
-                ));
+                return Some(format!("{file} is not the file that the manifest describes"));
             }
         }
         let other = |i: &&ImageRecord| i.cubin.as_ref().is_some_and(|c| c.of != i.sha256);
         let i = self.images.iter().find(other)?;
-        Some(format!(
-            "the machine code for {} was made from other PTX",
-            i.arch
-        ))
+        Some(format!("the machine code for {} was made from other PTX", i.arch))
     }
 }
 
@@ -348,27 +289,14 @@ mod tests {
                 ptxas: "13.0".into(),
                 of: "12".into(),
             }),
-            entries: vec![
-                entry.clone(),
-                EntryMeta {
-                    symbol: "d".into(),
-                    convergent: BTreeMap::new(),
-                    ..entry
-                },
-            ],
+            entries: vec![entry.clone(), EntryMeta { symbol: "d".into(), convergent: BTreeMap::new(), ..entry }],
         };
         let m = Manifest {
             compiler: "rustc 1.96.0 (ac68faa20 2026-05-25)".into(),
             recipe: "ab".into(),
             inputs: [("../x/src/lib.rs".to_string(), "56".to_string())].into(),
             crates: [("half".to_string(), "2.6.0".to_string())].into(),
-            images: vec![
-                ImageRecord {
-                    arch: "sm_80".into(),
-                    ..Default::default()
-                },
-                image,
-            ],
+            images: vec![ImageRecord { arch: "sm_80".into(), ..Default::default() }, image],
         };
         let text = m.to_text();
         assert_eq!(Manifest::parse(&text).unwrap(), m);

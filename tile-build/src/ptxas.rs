@@ -43,10 +43,7 @@ impl Ptxas {
         if let Some(named) = std::env::var_os("TILEWRIGHT_PTXAS") {
             return Self::at(Path::new(&named));
         }
-        let local = start
-            .ancestors()
-            .map(|d| d.join(".tools/ptxas"))
-            .find(|p| p.is_file());
+        let local = start.ancestors().map(|d| d.join(".tools/ptxas")).find(|p| p.is_file());
         // the project's own comes first: its version is the one that shipped cubins are made with
         local.or_else(|| which("ptxas")).and_then(|p| Self::at(&p))
     }
@@ -54,16 +51,8 @@ impl Ptxas {
     fn at(path: &Path) -> Option<Self> {
         let text = run_text(clean_command(path).arg("--version")).ok()?;
         // "Cuda compilation tools, release 13.0, V13.0.88"
-        let version = text
-            .split(", V")
-            .nth(1)?
-            .split_whitespace()
-            .next()?
-            .to_string();
-        Some(Ptxas {
-            path: path.to_path_buf(),
-            version,
-        })
+        let version = text.split(", V").nth(1)?.split_whitespace().next()?.to_string();
+        Some(Ptxas { path: path.to_path_buf(), version })
     }
 
     /// Its version, as `13.0.88`.
@@ -72,12 +61,7 @@ impl Ptxas {
     }
 
     /// Assembles PTX for an architecture; files are made in `scratch`.
-    pub fn assemble(
-        &self,
-        ptx: &str,
-        arch: &str,
-        scratch: &Path,
-    ) -> Result<(Vec<u8>, Report), Error> {
+    pub fn assemble(&self, ptx: &str, arch: &str, scratch: &Path) -> Result<(Vec<u8>, Report), Error> {
         fs::create_dir(scratch)?;
         let source = scratch.join(format!("{arch}.ptx"));
         let cubin = scratch.join(format!("{arch}.cubin"));
@@ -85,20 +69,12 @@ impl Ptxas {
         let mut c = clean_command(&self.path);
         c.current_dir(scratch);
         c.arg("-v").arg(format!("-arch={arch}"));
-        c.arg(format!("{arch}.ptx"))
-            .arg("-o")
-            .arg(format!("{arch}.cubin"));
-        let out = c.output().map_err(|source| Error::Spawn {
-            program: self.path.clone(),
-            source,
-        })?;
+        c.arg(format!("{arch}.ptx")).arg("-o").arg(format!("{arch}.cubin"));
+        let out = c.output().map_err(|source| Error::Spawn { program: self.path.clone(), source })?;
         let mut text = String::from_utf8_lossy(&out.stderr).into_owned();
         text.push_str(&String::from_utf8_lossy(&out.stdout));
         if !out.status.success() {
-            return Err(Error::Failed {
-                what: format!("ptxas for {arch}"),
-                output: text,
-            });
+            return Err(Error::Failed { what: format!("ptxas for {arch}"), output: text });
         }
         Ok((fs::read(&cubin)?, Report::parse(&text)))
     }
@@ -151,13 +127,7 @@ impl Report {
 
 /// Everything but the progress lines and figures that come for every module.
 fn is_note(line: &str) -> bool {
-    let harmless = [
-        "bytes gmem",
-        "Compiling entry",
-        "Compile time",
-        "Used ",
-        "Function properties",
-    ];
+    let harmless = ["bytes gmem", "Compiling entry", "Compile time", "Used ", "Function properties"];
     let told = line.starts_with("ptxas") || line.contains("warning") || line.contains("(C7");
     told && !harmless.iter().any(|h| line.contains(h))
 }
@@ -167,9 +137,7 @@ fn after<'a>(line: &'a str, what: &str) -> Option<&'a str> {
 }
 
 fn numbers(text: &str) -> Vec<u32> {
-    text.split(|c: char| !c.is_ascii_digit())
-        .filter_map(|n| n.parse().ok())
-        .collect()
+    text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -193,23 +161,9 @@ ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored
         assert_eq!(r.functions.len(), 2);
         assert_eq!(
             r.functions[0],
-            FunctionReport {
-                name: "k".into(),
-                entry: true,
-                registers: 168,
-                barriers: 7,
-                stack: 8,
-                spills: 16
-            }
+            FunctionReport { name: "k".into(), entry: true, registers: 168, barriers: 7, stack: 8, spills: 16 }
         );
-        assert_eq!(
-            (
-                r.functions[1].name.as_str(),
-                r.functions[1].entry,
-                r.functions[1].stack
-            ),
-            ("helper", false, 24)
-        );
+        assert_eq!((r.functions[1].name.as_str(), r.functions[1].entry, r.functions[1].stack), ("helper", false, 24));
         assert_eq!(r.notes.len(), 1);
     }
 }

@@ -41,11 +41,7 @@ pub(crate) const PROFILE: &str = "[profile.release]\nopt-level = 3\npanic = \"ab
 
 /// Changes whenever the flags or the PTX pass do, so that shipped PTX made another way counts as out of date.
 pub(crate) fn fingerprint() -> String {
-    let text = format!(
-        "{:?} {FEATURES} {PROFILE} pass {} no atomics",
-        common("ARCH"),
-        ptx::pass_version()
-    );
+    let text = format!("{:?} {FEATURES} {PROFILE} pass {} no atomics", common("ARCH"), ptx::pass_version());
     hash::short(text.as_bytes())
 }
 
@@ -70,10 +66,7 @@ pub(crate) fn target_spec(compiler: &DeviceCompiler, dir: &Path) -> Result<PathB
         spec.push('\n');
     }
     if !atomics {
-        return Err(Error::Config(format!(
-            "{} describes its NVPTX target in an unknown way",
-            compiler.version()
-        )));
+        return Err(Error::Config(format!("{} describes its NVPTX target in an unknown way", compiler.version())));
     }
     let path = dir.join(format!("{TARGET}.json"));
     fs::write(&path, spec.as_bytes())?;
@@ -84,23 +77,10 @@ pub(crate) fn target_spec(compiler: &DeviceCompiler, dir: &Path) -> Result<PathB
 ///
 /// Cargo's `-Zbuild-std` would do the same, but it resolves all of std's dependencies over the network, and a kernel
 /// needs `core` alone.
-pub(crate) fn sysroot(
-    compiler: &DeviceCompiler,
-    arch: &str,
-    spec: &Path,
-    cache: &Path,
-) -> Result<PathBuf, Error> {
+pub(crate) fn sysroot(compiler: &DeviceCompiler, arch: &str, spec: &Path, cache: &Path) -> Result<PathBuf, Error> {
     let flags = common(arch);
-    let text = format!(
-        "{} {} {flags:?} {} 1",
-        compiler.version(),
-        compiler.library().display(),
-        fs::read_text(spec)?
-    );
-    let root = cache.join(format!(
-        "core-{arch}-{}",
-        &hash::sha256(text.as_bytes())[..12]
-    ));
+    let text = format!("{} {} {flags:?} {} 1", compiler.version(), compiler.library().display(), fs::read_text(spec)?);
+    let root = cache.join(format!("core-{arch}-{}", &hash::sha256(text.as_bytes())[..12]));
     fs::create_dir(&root)?;
     let _lock = fs::lock(&root.join("lock"))?;
     let done = root.join("done");
@@ -111,33 +91,20 @@ pub(crate) fn sysroot(
     fs::create_dir(&lib)?;
     let build = |name: &str, source: &Path| {
         let mut c = compiler.rustc();
-        c.args([
-            "--edition",
-            "2024",
-            "--crate-type",
-            "rlib",
-            "--crate-name",
-            name,
-        ]);
+        c.args(["--edition", "2024", "--crate-type", "rlib", "--crate-name", name]);
         c.arg(source).args(&flags).arg("--target").arg(spec);
         // all that is wanted is bitcode for link-time optimisation
         c.args(["-Clinker-plugin-lto", "-Copt-level=3", "-Ccodegen-units=1"]);
         c.args(["-Cpanic=abort", "-Awarnings", "-Cmetadata=tilewright"]);
         c.args(["-Zunstable-options", "-Zforce-unstable-if-unmarked"]);
-        c.arg(format!(
-            "--remap-path-prefix={}=library",
-            compiler.library().display()
-        ));
+        c.arg(format!("--remap-path-prefix={}=library", compiler.library().display()));
         c.arg("--sysroot").arg(&root).arg("--out-dir").arg(&lib);
         run_text(&mut c)
     };
     build("core", &compiler.library().join("core/src/lib.rs"))?;
     // rustc wants this crate to exist. What it would hold are library calls, which a kernel may not have.
     let stub = root.join("compiler_builtins.rs");
-    fs::write(
-        &stub,
-        b"#![no_std]\n#![feature(compiler_builtins)]\n#![compiler_builtins]\n",
-    )?;
+    fs::write(&stub, b"#![no_std]\n#![feature(compiler_builtins)]\n#![compiler_builtins]\n")?;
     build("compiler_builtins", &stub)?;
     fs::write(&done, b"")?;
     Ok(root)

@@ -48,22 +48,14 @@ fn from_sources_to_a_shipped_folder() {
         image.entries.iter().map(|e| e.symbol.clone()).collect()
     };
     assert_eq!(names("sm_80"), ["fixture__kernels__fill__u32"]);
-    assert_eq!(
-        names("sm_90a"),
-        ["fixture__kernels__fill__u32", "fixture__kernels__pair__u32"]
-    );
+    assert_eq!(names("sm_90a"), ["fixture__kernels__fill__u32", "fixture__kernels__pair__u32"]);
     let fill = &built.images[0].entries[0];
-    assert_eq!(
-        (fill.signature, fill.threads, fill.shared_bytes),
-        (0x8000_0000_dead_beef, 256, 2048)
-    );
+    assert_eq!((fill.signature, fill.threads, fill.shared_bytes), (0x8000_0000_dead_beef, 256, 2048));
     assert_eq!(fill.convergent.values().sum::<usize>(), 1);
 
     // what the pass adds and removes
     let p = ptx(&built, "sm_90a");
-    assert!(p.contains(
-        ".maxntid 384, 1, 1\n.minnctapersm 1\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n"
-    ));
+    assert!(p.contains(".maxntid 384, 1, 1\n.minnctapersm 1\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n"));
     assert!(p.contains(".align 64 .b8 fixture__kernels__fill__u32_param_1[136]"));
     assert!(!p.contains("__meta") && !p.contains("//") && !p.contains("anon"));
 
@@ -82,20 +74,10 @@ fn from_sources_to_a_shipped_folder() {
     let file = mine.join("core/src/lib.rs");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.clone() + "\n// more\n").unwrap();
-    assert!(
-        manifest
-            .stale(&package, &ship, None)
-            .unwrap()
-            .contains("../core/src/lib.rs has changed")
-    );
+    assert!(manifest.stale(&package, &ship, None).unwrap().contains("../core/src/lib.rs has changed"));
     std::fs::write(&file, text).unwrap();
     std::fs::write(ship.join("fixture.sm_80.ptx"), "nonsense").unwrap();
-    assert!(
-        manifest
-            .stale(&package, &ship, None)
-            .unwrap()
-            .contains("fixture.sm_80.ptx")
-    );
+    assert!(manifest.stale(&package, &ship, None).unwrap().contains("fixture.sm_80.ptx"));
 }
 
 /// Two folders, two caches: the same bytes, or nobody but the author could check what is shipped.
@@ -104,9 +86,7 @@ fn the_same_bytes_from_another_folder() {
     let Some(compiler) = common::compiler() else {
         return;
     };
-    let one = kernels(Path::new(REPO))
-        .compile(&compiler, None, &common::cache())
-        .unwrap();
+    let one = kernels(Path::new(REPO)).compile(&compiler, None, &common::cache()).unwrap();
     let other: PathBuf = common::scratch("another folder, with a longer name");
     copy(Path::new(REPO), &other);
     let cache = other.join("cache");
@@ -131,25 +111,15 @@ fn ptxas_accepts_what_the_pass_writes() {
         return;
     };
     let Some(ptxas) = Ptxas::find(Path::new(env!("CARGO_MANIFEST_DIR"))) else {
-        assert!(
-            std::env::var_os("TILEWRIGHT_REQUIRE_DEVICE").is_none(),
-            "there is no ptxas"
-        );
+        assert!(std::env::var_os("TILEWRIGHT_REQUIRE_DEVICE").is_none(), "there is no ptxas");
         return;
     };
-    let built = kernels(Path::new(REPO))
-        .compile(&compiler, Some(&ptxas), &common::cache())
-        .unwrap();
+    let built = kernels(Path::new(REPO)).compile(&compiler, Some(&ptxas), &common::cache()).unwrap();
     for image in &built.images {
         let report = image.report.as_ref().unwrap();
         assert!(report.notes.is_empty(), "{:?}", report.notes);
         assert_eq!(report.functions.len(), image.entries.len());
-        assert!(
-            report
-                .functions
-                .iter()
-                .all(|f| f.entry && f.stack == 0 && f.spills == 0 && f.barriers == 1)
-        );
+        assert!(report.functions.iter().all(|f| f.entry && f.stack == 0 && f.spills == 0 && f.barriers == 1));
         assert!(image.cubin.as_ref().unwrap().code.starts_with(b"\x7fELF"));
     }
 }

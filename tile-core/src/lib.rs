@@ -36,8 +36,8 @@ pub mod pipeline;
 pub mod roles;
 pub mod schedule;
 pub mod shared;
-pub mod tile;
 mod splits;
+pub mod tile;
 pub mod tma;
 pub mod view;
 mod widths;
@@ -60,13 +60,13 @@ pub mod prelude {
     pub use crate::kernel;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::kernel::Kernel;
+    pub use crate::layout::{ByColumns, ByRows, Layout, Over};
     pub use crate::mma::{Acc, Mma};
     pub use crate::output::StoreRows;
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
     pub use crate::roles::{Cta, Output, WarpGroup};
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule};
     pub use crate::shared::{Multicast, SharedTile, Staging};
-    pub use crate::layout::{ByColumns, ByRows, Layout, Over};
     pub use crate::tile::{PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
     pub use crate::view::{StripMut, TileMut, TileRef, Tiles, TilesMut};

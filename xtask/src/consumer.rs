@@ -19,17 +19,13 @@ pub fn run(root: &Path) -> Outcome {
     }
     let dir = target(root).join("consumer");
     if dir.exists() {
-        std::fs::remove_dir_all(&dir)
-            .map_err(|e| Failure::new(format!("{}: {e}", dir.display())))?;
+        std::fs::remove_dir_all(&dir).map_err(|e| Failure::new(format!("{}: {e}", dir.display())))?;
     }
     let start = Instant::now();
     let mut c = cargo_command();
-    c.current_dir(&package)
-        .args(["build", "--quiet", "--release", "--target-dir"])
-        .arg(&dir);
+    c.current_dir(&package).args(["build", "--quiet", "--release", "--target-dir"]).arg(&dir);
     // as if nothing were installed: shipped PTX must do
-    c.env("TILEWRIGHT_RUSTC", "none")
-        .env_remove("TILEWRIGHT_REQUIRE_DEVICE");
+    c.env("TILEWRIGHT_RUSTC", "none").env_remove("TILEWRIGHT_REQUIRE_DEVICE");
     step::run(&mut c)?;
     let seconds = start.elapsed().as_secs_f64();
     println!("a clean release build took {seconds:.1} s");

@@ -4,8 +4,7 @@ use crate::expected::{self, Expected, Figures};
 use crate::step::{Failure, Outcome, target};
 use std::path::{Path, PathBuf};
 use tilewright_build::{
-    Built, DeviceCompiler, EntryMeta, Error, Kernels, Manifest, Ptxas, Report, counts_text,
-    readable,
+    Built, DeviceCompiler, EntryMeta, Error, Kernels, Manifest, Ptxas, Report, counts_text, readable,
 };
 
 fn kernels(root: &Path) -> Kernels {
@@ -23,12 +22,8 @@ fn find_ptxas(root: &Path) -> Result<Ptxas, Failure> {
 
 fn manifest(root: &Path) -> Result<Manifest, Failure> {
     let dir = shipped(root);
-    Manifest::read(&dir)?.ok_or_else(|| {
-        Failure::new(format!(
-            "{}: no PTX is shipped; run `cargo xtask ptx`",
-            dir.display()
-        ))
-    })
+    Manifest::read(&dir)?
+        .ok_or_else(|| Failure::new(format!("{}: no PTX is shipped; run `cargo xtask ptx`", dir.display())))
 }
 
 /// Compiles the kernels and puts them where they are checked in.
@@ -70,10 +65,7 @@ fn judge(dir: &Path, found: &Expected, advice: &str) -> Outcome {
     if d.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(format!(
-        "figures differ from what is expected ({advice}):\n  {}",
-        d.join("\n  ")
-    )))
+    Err(Failure::new(format!("figures differ from what is expected ({advice}):\n  {}", d.join("\n  "))))
 }
 
 fn figures_of(built: &Built) -> Result<Expected, Failure> {
@@ -92,27 +84,17 @@ fn figures(arch: &str, entries: &[EntryMeta], report: &Report) -> Result<Expecte
     let mut all = Expected::new();
     for f in &report.functions {
         if f.stack > 0 || f.spills > 0 {
-            wrong.push(format!(
-                "`{}`: {} bytes of stack, {} of spills",
-                f.name, f.stack, f.spills
-            ));
+            wrong.push(format!("`{}`: {} bytes of stack, {} of spills", f.name, f.stack, f.spills));
         }
         let Some(entry) = entries.iter().find(|e| e.symbol == f.name) else {
             wrong.push(format!("`{}` is not an entry", f.name));
             continue;
         };
-        let figures = Figures {
-            registers: f.registers,
-            barriers: f.barriers,
-            convergent: counts_text(&entry.convergent),
-        };
+        let figures =
+            Figures { registers: f.registers, barriers: f.barriers, convergent: counts_text(&entry.convergent) };
         all.insert(format!("{arch} {}", f.name), figures);
     }
-    if wrong.is_empty() {
-        Ok(all)
-    } else {
-        Err(Failure::new(format!("{arch}:\n  {}", wrong.join("\n  "))))
-    }
+    if wrong.is_empty() { Ok(all) } else { Err(Failure::new(format!("{arch}:\n  {}", wrong.join("\n  ")))) }
 }
 
 /// Compiles the kernels elsewhere and compares every byte with what is checked in; of the machine code, that it was
@@ -142,16 +124,9 @@ pub fn check(root: &Path) -> Outcome {
         let fresh = kernels.manifest(&built);
         built.write(&temporary, &fresh)?;
         compare(&dir, &temporary, &manifest, &fresh)?;
-        println!(
-            "{} files are the same to the byte",
-            fresh.files().count() + 1
-        );
+        println!("{} files are the same to the byte", fresh.files().count() + 1);
     }
-    judge(
-        &dir,
-        &figures_of(&built)?,
-        "`cargo xtask ptx --bless` accepts them",
-    )
+    judge(&dir, &figures_of(&built)?, "`cargo xtask ptx --bless` accepts them")
 }
 
 fn compare(dir: &Path, fresh_dir: &Path, old: &Manifest, fresh: &Manifest) -> Outcome {
@@ -161,27 +136,17 @@ fn compare(dir: &Path, fresh_dir: &Path, old: &Manifest, fresh: &Manifest) -> Ou
             wrong.push(format!("{file} has changed since"));
         }
     }
-    for file in fresh
-        .files()
-        .chain(std::iter::once(tilewright_build::MANIFEST))
-    {
+    for file in fresh.files().chain(std::iter::once(tilewright_build::MANIFEST)) {
         let read = |d: &Path| std::fs::read(d.join(file)).ok();
         if read(dir) != read(fresh_dir) {
             wrong.push(format!("{file} is not what the sources give"));
         }
     }
-    wrong.extend(
-        old.files()
-            .filter(|f| !fresh.files().any(|n| n == *f))
-            .map(|f| format!("{f} should not be there")),
-    );
+    wrong.extend(old.files().filter(|f| !fresh.files().any(|n| n == *f)).map(|f| format!("{f} should not be there")));
     if wrong.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(format!(
-        "the checked-in PTX is out of date; run `cargo xtask ptx`:\n  {}",
-        wrong.join("\n  ")
-    )))
+    Err(Failure::new(format!("the checked-in PTX is out of date; run `cargo xtask ptx`:\n  {}", wrong.join("\n  "))))
 }
 
 /// Assembles every shipped image and prints its figures.
@@ -190,14 +155,10 @@ pub fn ptxas(root: &Path) -> Outcome {
     let manifest = manifest(root)?;
     let dir = shipped(root);
     let mut found = Expected::new();
-    println!(
-        "{:<8} {:<52} {:>5} {:>8} {:>8} {:>7}",
-        "image", "entry", "regs", "barriers", "shared", "threads"
-    );
+    println!("{:<8} {:<52} {:>5} {:>8} {:>8} {:>7}", "image", "entry", "regs", "barriers", "shared", "threads");
     for i in &manifest.images {
         let file = dir.join(&i.file);
-        let ptx = std::fs::read_to_string(&file)
-            .map_err(|e| Failure::new(format!("{}: {e}", file.display())))?;
+        let ptx = std::fs::read_to_string(&file).map_err(|e| Failure::new(format!("{}: {e}", file.display())))?;
         let arch = i.cubin.as_ref().map_or(&i.arch, |c| &c.arch);
         let (_, report) = ptxas.assemble(&ptx, arch, &target(root).join("tilewright/ptxas"))?;
         for f in &report.functions {

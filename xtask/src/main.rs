@@ -32,23 +32,12 @@ const STEPS: &[Step] = &[
     Step::new("setup", setup::run),
     Step::new("format", |_| cargo(["fmt", "--all", "--check"])),
     Step::new("clippy", |_| {
-        cargo([
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--release",
-            "--quiet",
-            "--",
-            "-D",
-            "warnings",
-        ])
+        cargo(["clippy", "--workspace", "--all-targets", "--release", "--quiet", "--", "-D", "warnings"])
     }),
     Step::new("scan", scan::run),
     Step::new("ptx", images::check),
     Step::new("ptxas", images::ptxas),
-    Step::new("tests", |_| {
-        cargo(["test", "--workspace", "--release", "--quiet"])
-    }),
+    Step::new("tests", |_| cargo(["test", "--workspace", "--release", "--quiet"])),
     Step::new("docs", |_| step::doc()),
     Step::new("tsan", tsan::run),
     Step::new("consumer", consumer::run),

@@ -14,36 +14,21 @@ pub fn run(root: &Path) -> Outcome {
         collect(&root.join(folder), &mut files);
     }
     for file in &files {
-        let text = std::fs::read_to_string(file)
-            .map_err(|e| Failure::new(format!("{}: {e}", file.display())))?;
+        let text = std::fs::read_to_string(file).map_err(|e| Failure::new(format!("{}: {e}", file.display())))?;
         for (line, asm) in assembly(&text) {
             blocks += 1;
             for op in convergent(&asm) {
-                found.push(format!(
-                    "{}:{line}: `{op}` in inline assembly",
-                    file.display()
-                ));
+                found.push(format!("{}:{line}: `{op}` in inline assembly", file.display()));
             }
         }
     }
-    println!(
-        "{blocks} blocks of inline assembly in {} files",
-        files.len()
-    );
-    if found.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::new(found.join("\n  ")))
-    }
+    println!("{blocks} blocks of inline assembly in {} files", files.len());
+    if found.is_empty() { Ok(()) } else { Err(Failure::new(found.join("\n  "))) }
 }
 
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
-    let mut all: Vec<_> = std::fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .filter_map(Result::ok)
-        .map(|e| e.path())
-        .collect();
+    let mut all: Vec<_> =
+        std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok).map(|e| e.path()).collect();
     all.sort();
     for path in all {
         if path.is_dir() {
@@ -131,42 +116,22 @@ mod tests {
     use super::*;
 
     fn found(source: &str) -> Vec<String> {
-        assembly(source)
-            .iter()
-            .flat_map(|(_, a)| convergent(a))
-            .collect()
+        assembly(source).iter().flat_map(|(_, a)| convergent(a)).collect()
     }
 
     #[test]
     fn finds_and_leaves() {
+        assert_eq!(found(r#"asm!("bar.sync 0;", options(nostack))"#), ["bar.sync"]);
+        assert_eq!(found("core::arch::asm!(\n\"{{ .reg .pred p;\",\n\"elect.sync _|p, -1; }}\")"), ["elect.sync"]);
         assert_eq!(
-            found(r#"asm!("bar.sync 0;", options(nostack))"#),
-            ["bar.sync"]
-        );
-        assert_eq!(
-            found("core::arch::asm!(\n\"{{ .reg .pred p;\",\n\"elect.sync _|p, -1; }}\")"),
-            ["elect.sync"]
-        );
-        assert_eq!(
-            found(
-                r#"$crate::__asm!(concat!("mma.sync.aligned.m16n8k16", ".f32 x;"), in(reg32) a)"#
-            ),
+            found(r#"$crate::__asm!(concat!("mma.sync.aligned.m16n8k16", ".f32 x;"), in(reg32) a)"#),
             ["mma.sync.aligned.m16n8k16.f32"]
         );
         assert_eq!(
-            found(
-                r#"asm!(concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16 {{ }}, {0};"), in(reg64) d)"#
-            ),
+            found(r#"asm!(concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16 {{ }}, {0};"), in(reg64) d)"#),
             Vec::<String>::new()
         );
-        assert_eq!(
-            found(r#"asm!("mbarrier.arrive.shared::cta.b64 _, [{0}];") // asm!("bar.sync 0;"#)
-                .len(),
-            1
-        );
-        assert_eq!(
-            found(r#"let text = "bar.sync 0;"; asm!("fence.proxy.async;")"#),
-            Vec::<String>::new()
-        );
+        assert_eq!(found(r#"asm!("mbarrier.arrive.shared::cta.b64 _, [{0}];") // asm!("bar.sync 0;"#).len(), 1);
+        assert_eq!(found(r#"let text = "bar.sync 0;"; asm!("fence.proxy.async;")"#), Vec::<String>::new());
     }
 }

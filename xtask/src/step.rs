@@ -17,25 +17,17 @@ pub const NEEDS_INSTALLATION: u8 = 3;
 
 impl Failure {
     pub fn new(message: impl Into<String>) -> Self {
-        Failure {
-            message: message.into(),
-            code: 1,
-        }
+        Failure { message: message.into(), code: 1 }
     }
 }
 
 impl From<tilewright_build::Error> for Failure {
     fn from(e: tilewright_build::Error) -> Self {
         let code = match e {
-            tilewright_build::Error::NoCompiler { .. } | tilewright_build::Error::NoPtxas => {
-                NEEDS_INSTALLATION
-            }
+            tilewright_build::Error::NoCompiler { .. } | tilewright_build::Error::NoPtxas => NEEDS_INSTALLATION,
             _ => 1,
         };
-        Failure {
-            message: e.to_string(),
-            code,
-        }
+        Failure { message: e.to_string(), code }
     }
 }
 
@@ -58,15 +50,9 @@ impl Step {
 pub fn run_all(steps: &[Step], only: &[&str], root: &Path) -> Outcome {
     if let Some(unknown) = only.iter().find(|o| !steps.iter().any(|s| s.name == **o)) {
         let all: Vec<_> = steps.iter().map(|s| s.name).collect();
-        return Err(Failure::new(format!(
-            "no step `{unknown}`; there are: {}",
-            all.join(", ")
-        )));
+        return Err(Failure::new(format!("no step `{unknown}`; there are: {}", all.join(", "))));
     }
-    let chosen: Vec<_> = steps
-        .iter()
-        .filter(|s| only.is_empty() || only.contains(&s.name))
-        .collect();
+    let chosen: Vec<_> = steps.iter().filter(|s| only.is_empty() || only.contains(&s.name)).collect();
     let begin = Instant::now();
     let mut summary = Vec::new();
     let mut failed = 0;
@@ -90,10 +76,7 @@ pub fn run_all(steps: &[Step], only: &[&str], root: &Path) -> Outcome {
     println!("{:<18} {:7.1} s", "total", begin.elapsed().as_secs_f64());
     match failed {
         0 => Ok(()),
-        n => Err(Failure::new(format!(
-            "{n} of {} steps failed",
-            chosen.len()
-        ))),
+        n => Err(Failure::new(format!("{n} of {} steps failed", chosen.len()))),
     }
 }
 
@@ -121,10 +104,7 @@ pub fn run(command: &mut Command) -> Outcome {
 /// The command line, for messages.
 pub fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words
-        .map(OsStr::to_string_lossy)
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
 /// The cargo that runs us, in the repository. Tests of kernels must not be left out.
@@ -141,7 +121,5 @@ pub fn cargo<const N: usize>(args: [&str; N]) -> Outcome {
 
 /// Documentation, in which a broken link is an error.
 pub fn doc() -> Outcome {
-    run(cargo_command()
-        .args(["doc", "--workspace", "--no-deps", "--quiet"])
-        .env("RUSTDOCFLAGS", "-D warnings"))
+    run(cargo_command().args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))
 }

@@ -6,10 +6,7 @@ use std::process::Command;
 
 /// What a run must end with.
 #[derive(Clone, Copy, PartialEq)]
-#[allow(
-    dead_code,
-    reason = "planted faults are listed as the tests for them come in"
-)]
+#[allow(dead_code, reason = "planted faults are listed as the tests for them come in")]
 pub enum Expect {
     Clean,
     /// A race is planted, and must be reported.
@@ -49,17 +46,7 @@ fn run_job(root: &Path, job: &Job, toolchain: Option<&str>) -> Outcome {
         }
         None => cargo_command(),
     };
-    c.args([
-        "test",
-        "--quiet",
-        "--release",
-        "--target",
-        TRIPLE,
-        "-p",
-        job.package,
-        "--test",
-        job.test,
-    ]);
+    c.args(["test", "--quiet", "--release", "--target", TRIPLE, "-p", job.package, "--test", job.test]);
     c.arg("--target-dir").arg(target(root).join("tsan"));
     c.env("RUSTFLAGS", flags).env("RUSTC_BOOTSTRAP", "1");
     // a race must not pass because the program ended well
@@ -68,17 +55,12 @@ fn run_job(root: &Path, job: &Job, toolchain: Option<&str>) -> Outcome {
         return step::run(&mut c);
     }
     let line = shown(&c);
-    let out = c
-        .output()
-        .map_err(|e| Failure::new(format!("cannot start `{line}`: {e}")))?;
-    let text =
-        String::from_utf8_lossy(&out.stderr).into_owned() + &String::from_utf8_lossy(&out.stdout);
+    let out = c.output().map_err(|e| Failure::new(format!("cannot start `{line}`: {e}")))?;
+    let text = String::from_utf8_lossy(&out.stderr).into_owned() + &String::from_utf8_lossy(&out.stdout);
     if text.contains("WARNING: ThreadSanitizer: data race") {
         return Ok(());
     }
-    Err(Failure::new(format!(
-        "`{line}`: the planted race was not reported:\n{text}"
-    )))
+    Err(Failure::new(format!("`{line}`: the planted race was not reported:\n{text}")))
 }
 
 pub fn run(root: &Path) -> Outcome {
@@ -88,9 +70,7 @@ pub fn run(root: &Path) -> Outcome {
     }
     let toolchain = toolchain()?;
     for job in JOBS {
-        let what = job
-            .cfg
-            .map_or("as it is".to_string(), |c| format!("with {c}"));
+        let what = job.cfg.map_or("as it is".to_string(), |c| format!("with {c}"));
         println!("{} --test {} {what}", job.package, job.test);
         run_job(root, job, toolchain)?;
     }
@@ -100,31 +80,18 @@ pub fn run(root: &Path) -> Outcome {
 /// The toolchain that has the sanitizer's runtime: the one in use, or nightly.
 fn toolchain() -> Result<Option<&'static str>, Failure> {
     let has = |args: &[&str]| {
-        let out = Command::new("rustc")
-            .args(args)
-            .args(["--print", "sysroot"])
-            .output();
-        let sysroot = out
-            .ok()
-            .filter(|o| o.status.success())
-            .map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string());
+        let out = Command::new("rustc").args(args).args(["--print", "sysroot"]).output();
+        let sysroot =
+            out.ok().filter(|o| o.status.success()).map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string());
         let lib = sysroot.map(|s| Path::new(&s).join("lib/rustlib").join(TRIPLE).join("lib"));
-        let files = lib
-            .and_then(|l| std::fs::read_dir(l).ok())
-            .into_iter()
-            .flatten()
-            .filter_map(Result::ok);
-        files
-            .into_iter()
-            .any(|f| f.file_name().to_string_lossy().ends_with("_rt.tsan.a"))
+        let files = lib.and_then(|l| std::fs::read_dir(l).ok()).into_iter().flatten().filter_map(Result::ok);
+        files.into_iter().any(|f| f.file_name().to_string_lossy().ends_with("_rt.tsan.a"))
     };
     if has(&[]) {
         Ok(None)
     } else if has(&["+nightly"]) {
         Ok(Some("nightly"))
     } else {
-        Err(Failure::new(
-            "no toolchain has ThreadSanitizer's runtime; `rustup toolchain install nightly`",
-        ))
+        Err(Failure::new("no toolchain has ThreadSanitizer's runtime; `rustup toolchain install nightly`"))
     }
 }

@@ -36,11 +36,7 @@ pub(crate) fn failed(call: &'static str, code: sys::CUresult, log: String) -> Er
 /// when it finds none, finds it too.
 fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-    let names = [
-        libloading::library_filename("cuda"),
-        libloading::library_filename("nvcuda"),
-        "libcuda.so.1".into(),
-    ];
+    let names = [libloading::library_filename("cuda"), libloading::library_filename("nvcuda"), "libcuda.so.1".into()];
     // SAFETY: the driver library has no initialisers that could do harm: every CUDA program loads it.
     LIBRARY.get_or_init(|| names.iter().find_map(|n| unsafe { Library::new(n) }.ok())).as_ref()
 }

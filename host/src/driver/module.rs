@@ -238,10 +238,7 @@ mod tests {
         assert_eq!(chosen(&IMAGES, (8, 0)), Ok("sm_80"));
         assert_eq!(chosen(&IMAGES, (12, 0)), Ok("sm_80"));
         let e = chosen(&IMAGES, (7, 5)).unwrap_err().to_string();
-        assert_eq!(
-            e,
-            "kernel `t::k` needs sm_90a; CUDA device 0 is sm_75; there are images for sm_80, sm_90a, sm_90"
-        );
+        assert_eq!(e, "kernel `t::k` needs sm_90a; CUDA device 0 is sm_75; there are images for sm_80, sm_90a, sm_90");
     }
 
     #[test]
@@ -274,7 +271,9 @@ mod tests {
 
     #[test]
     fn ptx_versions_name_the_driver_they_need() {
-        let need = |v: &str| driver_for_ptx(&format!("//\n// text\n\n.version {v}\n.target sm_90a\n")).map(|d| (d.major, d.minor));
+        let need = |v: &str| {
+            driver_for_ptx(&format!("//\n// text\n\n.version {v}\n.target sm_90a\n")).map(|d| (d.major, d.minor))
+        };
         assert_eq!(need("7.0"), Some((11, 0)));
         assert_eq!(need("7.8"), Some((11, 8)));
         assert_eq!(need("8.0"), Some((12, 0)));

@@ -68,13 +68,7 @@ pub static IMAGES: [Image; 2] = [
         // not PTX: the driver says so
         ptx: ".version 8.0\n.target sm_90a\n nonsense\n",
         cubin: None,
-        entries: &[Entry {
-            symbol: "tests__mapped",
-            signature: 8,
-            shared_bytes: 1024,
-            threads: 128,
-            cluster: 2,
-        }],
+        entries: &[Entry { symbol: "tests__mapped", signature: 8, shared_bytes: 1024, threads: 128, cluster: 2 }],
     },
 ];
 

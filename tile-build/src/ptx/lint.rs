@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// changes what a program does.
 pub fn is_convergent(op: &str) -> bool {
     let first = op.split('.').next().unwrap_or("");
-    matches!(first, "bar" | "barrier")
-        || op.split('.').any(|part| matches!(part, "sync" | "aligned"))
+    matches!(first, "bar" | "barrier") || op.split('.').any(|part| matches!(part, "sync" | "aligned"))
 }
 
 /// How often each convergent instruction stands in a body. LLVM does not know that inline assembly is convergent, and
@@ -113,8 +112,7 @@ fn global_stores(entry: &str, all: &[Statement], globals: &BTreeSet<&str>) -> Ve
             let Some((target, sources)) = s.operands.split_once(',') else {
                 continue;
             };
-            let from =
-                names(sources).find_map(|n| globals.get(n).copied().or(tainted.get(n).copied()));
+            let from = names(sources).find_map(|n| globals.get(n).copied().or(tainted.get(n).copied()));
             if let Some(from) = from {
                 for register in names(target) {
                     tainted.entry(register).or_insert(from);
@@ -128,26 +126,14 @@ fn global_stores(entry: &str, all: &[Statement], globals: &BTreeSet<&str>) -> Ve
     let mut found = BTreeSet::new();
     for s in all {
         let first = s.op.split('.').next().unwrap_or("");
-        if !matches!(
-            first,
-            "st" | "atom" | "red" | "cp" | "multimem" | "stmatrix"
-        ) {
+        if !matches!(first, "st" | "atom" | "red" | "cp" | "multimem" | "stmatrix") {
             continue;
         }
-        let Some(address) = s
-            .operands
-            .split_once('[')
-            .and_then(|(_, t)| t.split(']').next())
-        else {
+        let Some(address) = s.operands.split_once('[').and_then(|(_, t)| t.split(']').next()) else {
             continue;
         };
-        if let Some(v) =
-            names(address).find_map(|n| globals.get(n).copied().or(tainted.get(n).copied()))
-        {
-            found.insert(format!(
-                "{entry}: `{}` writes to the module's variable `{v}`",
-                s.op
-            ));
+        if let Some(v) = names(address).find_map(|n| globals.get(n).copied().or(tainted.get(n).copied())) {
+            found.insert(format!("{entry}: `{}` writes to the module's variable `{v}`", s.op));
         }
     }
     found.into_iter().collect()
@@ -156,9 +142,7 @@ fn global_stores(entry: &str, all: &[Statement], globals: &BTreeSet<&str>) -> Ve
 /// What is read through an address is no address; all other arithmetic may carry one on.
 fn carries_address(op: &str) -> bool {
     let first = op.split('.').next().unwrap_or("");
-    !op.starts_with('.')
-        && !op.ends_with(':')
-        && !matches!(first, "ld" | "st" | "atom" | "red" | "setp" | "bra" | "cp")
+    !op.starts_with('.') && !op.ends_with(':') && !matches!(first, "ld" | "st" | "atom" | "red" | "setp" | "bra" | "cp")
 }
 
 /// `wgmma.mma_async` must follow a `wgmma.fence` in its own basic block: the fence is an intrinsic, known to be
@@ -171,9 +155,7 @@ fn products(entry: &str, all: &[Statement]) -> Vec<String> {
         } else if s.op.starts_with("wgmma.fence") {
             fenced = true;
         } else if s.op.starts_with("wgmma.mma_async") && !fenced {
-            return vec![format!(
-                "{entry}: `wgmma.mma_async` without `wgmma.fence` before it in the same basic block"
-            )];
+            return vec![format!("{entry}: `wgmma.mma_async` without `wgmma.fence` before it in the same basic block")];
         }
     }
     Vec::new()
@@ -185,8 +167,7 @@ mod tests {
     use super::*;
 
     fn check(body: &str) -> Vec<String> {
-        let raw =
-            format!(".global .align 4 .b8 state[4];\n.visible .entry k(\n)\n{{\n{body}\n}}\n");
+        let raw = format!(".global .align 4 .b8 state[4];\n.visible .entry k(\n)\n{{\n{body}\n}}\n");
         lint(&raw, &items(&strip(&raw)).unwrap())
     }
 
@@ -226,18 +207,13 @@ mod tests {
         let c = convergent_counts(
             "{ bar.sync 0; @%p bar.sync 0; { .reg .pred p; setp.eq.b32 p, %r1, 0; elect.sync _|p, -1; } }",
         );
-        assert_eq!(
-            c.into_iter().collect::<Vec<_>>(),
-            [("bar.sync".to_string(), 2), ("elect.sync".to_string(), 1)]
-        );
+        assert_eq!(c.into_iter().collect::<Vec<_>>(), [("bar.sync".to_string(), 2), ("elect.sync".to_string(), 1)]);
     }
 
     #[test]
     fn clean_code_passes() {
         assert_eq!(
-            check(
-                "mov.b64 %rd1, state;\nld.global.b32 %r1, [%rd1];\nst.global.b32 [%rd2], %r1;\nbar.sync 0;\nret;"
-            ),
+            check("mov.b64 %rd1, state;\nld.global.b32 %r1, [%rd1];\nst.global.b32 [%rd2], %r1;\nbar.sync 0;\nret;"),
             Vec::<String>::new()
         );
     }
@@ -250,33 +226,17 @@ mod tests {
             (".local .align 8 .b8 __local_depot0[16];", "local memory"),
             ("st.local.b32 [%rd1], %r1;", "st.local"),
             ("st.global.b32 [state], %r1;", "variable `state`"),
-            (
-                "add.s64 %rd2, %rd1, 4;\nmov.b64 %rd1, state;\natom.global.add.u32 %r1, [%rd2], 1;",
-                "variable `state`",
-            ),
-            (
-                "cvta.global.u64 %rd1, state;\nred.relaxed.gpu.add.u32 [%rd1+8], 1;",
-                "variable `state`",
-            ),
-            (
-                "// begin inline asm\n{ mov.b32 %r1, 1; bar.sync 0; }\n// end inline asm",
-                "inline assembly",
-            ),
-            (
-                "wgmma.fence.sync.aligned;\n$L: wgmma.mma_async.sync.aligned.x {%f1}, %rd1;",
-                "without `wgmma.fence`",
-            ),
+            ("add.s64 %rd2, %rd1, 4;\nmov.b64 %rd1, state;\natom.global.add.u32 %r1, [%rd2], 1;", "variable `state`"),
+            ("cvta.global.u64 %rd1, state;\nred.relaxed.gpu.add.u32 [%rd1+8], 1;", "variable `state`"),
+            ("// begin inline asm\n{ mov.b32 %r1, 1; bar.sync 0; }\n// end inline asm", "inline assembly"),
+            ("wgmma.fence.sync.aligned;\n$L: wgmma.mma_async.sync.aligned.x {%f1}, %rd1;", "without `wgmma.fence`"),
         ];
         for (body, says) in cases {
             let found = check(body);
             assert!(found.iter().any(|f| f.contains(says)), "{body}: {found:?}");
         }
-        let raw =
-            ".func f()\n{\nret;\n}\n.extern .func (.param .b32 r) g\n(\n.param .b64 p\n)\n;\n";
+        let raw = ".func f()\n{\nret;\n}\n.extern .func (.param .b32 r) g\n(\n.param .b64 p\n)\n;\n";
         let found = lint(raw, &items(raw).unwrap());
-        assert!(
-            found[0].contains("`f` was not inlined") && found[1].contains("undefined function `g`"),
-            "{found:?}"
-        );
+        assert!(found[0].contains("`f` was not inlined") && found[1].contains("undefined function `g`"), "{found:?}");
     }
 }

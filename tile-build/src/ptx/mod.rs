@@ -94,8 +94,8 @@ pub(crate) fn items(text: &str) -> Result<Vec<Item>, String> {
             rest = rest[end..].trim_start();
             continue;
         }
-        let (length, brace) = item_length(rest)
-            .ok_or_else(|| format!("no end of `{}`", rest.lines().next().unwrap_or("")))?;
+        let (length, brace) =
+            item_length(rest).ok_or_else(|| format!("no end of `{}`", rest.lines().next().unwrap_or("")))?;
         let (item, tail) = rest.split_at(length);
         rest = tail.trim_start();
         items.push(classify(item, brace));
@@ -135,32 +135,20 @@ fn classify(item: &str, brace: Option<usize>) -> Item {
             let (head, body) = item.split_at(at);
             let entry = has_word(head, ".entry");
             let name = function_name(head, entry).unwrap_or_default();
-            Item::Function {
-                name,
-                entry,
-                head: head.trim_end().to_string(),
-                body: body.to_string(),
-            }
+            Item::Function { name, entry, head: head.trim_end().to_string(), body: body.to_string() }
         }
-        None if has_word(item, ".func")
-            || has_word(item, ".entry")
-            || item.starts_with(".alias") =>
-        {
+        None if has_word(item, ".func") || has_word(item, ".entry") || item.starts_with(".alias") => {
             Item::Other(item.to_string())
         }
         None => match var_name(item) {
-            Some(name) => Item::Var {
-                name,
-                text: item.to_string(),
-            },
+            Some(name) => Item::Var { name, text: item.to_string() },
             None => Item::Other(item.to_string()),
         },
     }
 }
 
 fn has_word(text: &str, word: &str) -> bool {
-    text.split(|c: char| c.is_whitespace() || c == '(')
-        .any(|w| w == word)
+    text.split(|c: char| c.is_whitespace() || c == '(').any(|w| w == word)
 }
 
 fn function_name(head: &str, entry: bool) -> Option<String> {
@@ -238,11 +226,7 @@ fn push<'a>(all: &mut Vec<Statement<'a>>, piece: &'a str) {
         return;
     }
     let end = text.find(char::is_whitespace).unwrap_or(text.len());
-    all.push(Statement {
-        op: &text[..end],
-        operands: text[end..].trim(),
-        guarded,
-    });
+    all.push(Statement { op: &text[..end], operands: text[end..].trim(), guarded });
 }
 
 /// The names in a piece of text.
@@ -295,9 +279,7 @@ $L__BB0_2:
     #[test]
     fn reads_items() {
         let stripped = strip(SAMPLE);
-        assert!(
-            !stripped.contains("//") && !stripped.contains("comment") && !stripped.contains(".loc")
-        );
+        assert!(!stripped.contains("//") && !stripped.contains("comment") && !stripped.contains(".loc"));
         let items = items(&stripped).unwrap();
         let kinds: Vec<String> = items
             .iter()
@@ -326,9 +308,7 @@ $L__BB0_2:
     fn reads_statements() {
         let stripped = strip(SAMPLE);
         let all = items(&stripped).unwrap();
-        let Some(Item::Function { body, .. }) = all.last() else {
-            panic!()
-        };
+        let Some(Item::Function { body, .. }) = all.last() else { panic!() };
         let ops: Vec<_> = statements(body).iter().map(|s| (s.op, s.guarded)).collect();
         assert_eq!(
             ops,

@@ -51,16 +51,8 @@ pub fn finish(raw: &str) -> Result<Finished, String> {
     let mut metas = take_metas(&mut all)?;
     let mut entries = Vec::new();
     for item in &mut all {
-        if let Item::Function {
-            name,
-            entry: true,
-            head,
-            body,
-        } = item
-        {
-            let words = metas
-                .remove(name.as_str())
-                .ok_or_else(|| format!("entry `{name}` has no `{name}__meta`"))?;
+        if let Item::Function { name, entry: true, head, body } = item {
+            let words = metas.remove(name.as_str()).ok_or_else(|| format!("entry `{name}` has no `{name}__meta`"))?;
             let meta = entry_meta(name, words, body)?;
             *head = align_parameters(head);
             bounds(head, &meta);
@@ -76,12 +68,7 @@ pub fn finish(raw: &str) -> Result<Finished, String> {
     sort_functions(&mut all);
     let version = raise_version(&mut all)?;
     let ptx = write(&all);
-    Ok(Finished {
-        ptx,
-        entries,
-        items: all,
-        version,
-    })
+    Ok(Finished { ptx, entries, items: all, version })
 }
 
 /// Takes the `NAME__meta` constants out: they are for the build, not for the device.
@@ -109,10 +96,7 @@ fn take_metas(all: &mut Vec<Item>) -> Result<BTreeMap<String, [u64; 8]>, String>
 /// The value of a constant of eight words. LLVM writes it as bytes or as words, and leaves zeros at the end out.
 fn words(text: &str) -> Option<[u64; 8]> {
     let list = text.split_once('{')?.1.split('}').next()?;
-    let numbers: Vec<u64> = list
-        .split(',')
-        .map(|n| n.trim().parse().ok())
-        .collect::<Option<_>>()?;
+    let numbers: Vec<u64> = list.split(',').map(|n| n.trim().parse().ok()).collect::<Option<_>>()?;
     let mut words = [0; 8];
     if text.contains(".b64") || text.contains(".u64") {
         (numbers.len() <= 8).then_some(())?;
@@ -138,9 +122,7 @@ fn entry_meta(name: &str, words: [u64; 8], body: &str) -> Result<EntryMeta, Stri
     };
     let threads = small("the number of threads", threads, 1024)?;
     if threads == 0 || threads % 32 != 0 {
-        return Err(format!(
-            "entry `{name}`: {threads} threads are not whole warps"
-        ));
+        return Err(format!("entry `{name}`: {threads} threads are not whole warps"));
     }
     Ok(EntryMeta {
         symbol: name.to_string(),
@@ -158,13 +140,9 @@ fn entry_meta(name: &str, words: [u64; 8], body: &str) -> Result<EntryMeta, Stri
 /// tensor map holds one.
 fn align_parameters(head: &str) -> String {
     let line = |l: &str| {
-        let size = l
-            .split_once('[')
-            .and_then(|(_, t)| t.split(']').next()?.parse::<u32>().ok());
+        let size = l.split_once('[').and_then(|(_, t)| t.split(']').next()?.parse::<u32>().ok());
         match size {
-            Some(128..) => l
-                .replace(".align 8 ", ".align 64 ")
-                .replace(".align 16 ", ".align 64 "),
+            Some(128..) => l.replace(".align 8 ", ".align 64 ").replace(".align 16 ", ".align 64 "),
             _ => l.to_string(),
         }
     };
@@ -179,11 +157,7 @@ fn bounds(head: &mut String, meta: &EntryMeta) {
         let _ = write!(head, "\n.minnctapersm {}", meta.min_blocks);
     }
     if meta.cluster > 1 {
-        let _ = write!(
-            head,
-            "\n.explicitcluster\n.reqnctapercluster {}, 1, 1",
-            meta.cluster
-        );
+        let _ = write!(head, "\n.explicitcluster\n.reqnctapercluster {}, 1, 1", meta.cluster);
     }
 }
 
@@ -213,12 +187,8 @@ fn rename_data(all: &mut [Item]) {
         Item::Var { name, text } if !text.starts_with(".extern") => Some(name.clone()),
         _ => None,
     };
-    let new: BTreeMap<String, String> = all
-        .iter()
-        .filter_map(own)
-        .enumerate()
-        .map(|(i, old)| (old, format!("tw_data_{i}")))
-        .collect();
+    let new: BTreeMap<String, String> =
+        all.iter().filter_map(own).enumerate().map(|(i, old)| (old, format!("tw_data_{i}"))).collect();
     if new.is_empty() {
         return;
     }
@@ -240,9 +210,7 @@ fn rename(text: &str, new: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find(is_name_char) {
-        let length = rest[start..]
-            .find(|c| !is_name_char(c))
-            .unwrap_or(rest.len() - start);
+        let length = rest[start..].find(|c| !is_name_char(c)).unwrap_or(rest.len() - start);
         let name = &rest[start..start + length];
         out.push_str(&rest[..start]);
         out.push_str(new.get(name).map_or(name, String::as_str));
@@ -276,8 +244,7 @@ const NEEDS: [(&str, (u32, u32)); 10] = [
 ];
 
 /// Qualifiers that do.
-const QUALIFIERS: [(&str, (u32, u32)); 3] =
-    [(".L2::64B", (7, 4)), (".L2::128B", (7, 4)), (".L2::256B", (7, 4))];
+const QUALIFIERS: [(&str, (u32, u32)); 3] = [(".L2::64B", (7, 4)), (".L2::128B", (7, 4)), (".L2::256B", (7, 4))];
 
 fn raise_version(all: &mut [Item]) -> Result<(u32, u32), String> {
     let mut need = (0, 0);
@@ -295,8 +262,7 @@ fn raise_version(all: &mut [Item]) -> Result<(u32, u32), String> {
                 }
             }
             for (op, version) in NEEDS {
-                if s.op.starts_with(op) && s.op[op.len()..].chars().next().is_none_or(|c| c == '.')
-                {
+                if s.op.starts_with(op) && s.op[op.len()..].chars().next().is_none_or(|c| c == '.') {
                     need = need.max(version);
                 }
             }
@@ -309,10 +275,7 @@ fn raise_version(all: &mut [Item]) -> Result<(u32, u32), String> {
         let Some(number) = line.strip_prefix(".version") else {
             continue;
         };
-        let have = number
-            .trim()
-            .split_once('.')
-            .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let have = number.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
         let have = have.ok_or_else(|| format!("no version in `{line}`"))?;
         let version = need.max(have);
         *line = format!(".version {}.{}", version.0, version.1);
@@ -366,23 +329,17 @@ mod tests {
         let f = finish(RAW).unwrap();
         let e = &f.entries[0];
         assert_eq!(
-            (
-                e.symbol.as_str(),
-                e.signature,
-                e.threads,
-                e.min_blocks,
-                e.cluster,
-                e.shared_bytes
-            ),
+            (e.symbol.as_str(), e.signature, e.threads, e.min_blocks, e.cluster, e.shared_bytes),
             ("k", 0x8000_0000_0000_0201, 384, 1, 2, 1024)
         );
         assert_eq!(f.version, (7, 8));
         assert!(f.ptx.starts_with(".version 7.8\n"));
-        assert!(f.ptx.contains(")\n.maxntid 384, 1, 1\n.minnctapersm 1\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{"), "{}", f.ptx);
         assert!(
-            f.ptx.contains(".align 64 .b8 k_param_1[136]")
-                && f.ptx.contains(".align 8 .b8 k_param_2[16]")
+            f.ptx.contains(")\n.maxntid 384, 1, 1\n.minnctapersm 1\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{"),
+            "{}",
+            f.ptx
         );
+        assert!(f.ptx.contains(".align 64 .b8 k_param_1[136]") && f.ptx.contains(".align 8 .b8 k_param_2[16]"));
         assert!(!f.ptx.contains("__meta") && !f.ptx.contains("unused") && !f.ptx.contains("anon"));
         assert!(f.ptx.contains("%rd4, tw_data_0;"));
     }
@@ -401,10 +358,7 @@ mod tests {
         assert!(finish(&without).unwrap_err().contains("has no `k__meta`"));
         let stray = RAW.replace("k__meta", "other__meta");
         assert!(finish(&stray).is_err());
-        let threads = RAW.replace(
-            "128, 1, 0, 0, 0, 0, 0, 0, 1, 0",
-            "129, 1, 0, 0, 0, 0, 0, 0, 1, 0",
-        );
+        let threads = RAW.replace("128, 1, 0, 0, 0, 0, 0, 0, 1, 0", "129, 1, 0, 0, 0, 0, 0, 0, 1, 0");
         assert!(finish(&threads).unwrap_err().contains("whole warps"));
     }
 }

@@ -95,8 +95,7 @@ pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const C: usize>(
     Width<N>: Wgmma,
 {
     pending.compute(regs.as_mut());
-    pending.0 =
-        Some(Operands { a: a.base.ptr, a_slab: a.slab, b: b.base.ptr, n: N, k: C, compute: product::<T> });
+    pending.0 = Some(Operands { a: a.base.ptr, a_slab: a.slab, b: b.base.ptr, n: N, k: C, compute: product::<T> });
 }
 
 /// Computes what was put off.

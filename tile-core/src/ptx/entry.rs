@@ -130,10 +130,8 @@ pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const C: usize>(
     fence();
     let mut slab = 0;
     while slab < C * 2 / SPAN {
-        let (da, db) = (
-            k_major_descriptor(a.base.add(slab * a.slab).0),
-            k_major_descriptor(b.base.add(slab * N * SPAN).0),
-        );
+        let (da, db) =
+            (k_major_descriptor(a.base.add(slab * a.slab).0), k_major_descriptor(b.base.add(slab * N * SPAN).0));
         // SAFETY: the caller's; behind the fence.
         unsafe { T::issue::<Width<N>>(regs, da, db) };
         slab += 1;

@@ -85,13 +85,8 @@ pub fn run<K: Kernel>(args: K::Args<'_>, workers: u32) -> Result<(), Fault> {
     if let Some(i) = elsewhere {
         return Err(Fault { block: 0, message: std::format!("argument {i} does not lie in the CPU's memory") });
     }
-    let launch = Launch {
-        args,
-        workers,
-        next: AtomicU32::new(0),
-        stop: AtomicBool::new(false),
-        fault: Mutex::new(None),
-    };
+    let launch =
+        Launch { args, workers, next: AtomicU32::new(0), stop: AtomicBool::new(false), fault: Mutex::new(None) };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(workers as usize);
     if threads <= 1 {
         work::<K>(&launch);

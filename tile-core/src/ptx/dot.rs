@@ -5,7 +5,7 @@
 
 use core::arch::asm;
 
-use super::cp_async::{commit_copies, fill, wait_copies};
+use super::cp_async::{commit_copies, copy_chunks, copy_pieces, in_chunks, wait_copies};
 use super::element::Pack16;
 use super::mma_sync::{BlockProduct, Split};
 use super::smem::Smem;
@@ -121,37 +121,117 @@ pub(crate) unsafe fn dot<
 ) where
     Split<M, N, THREADS>: BlockProduct,
 {
+    if steps == 0 {
+        return;
+    }
     // SAFETY: the caller's.
     unsafe { T::run::<M, N, K, STAGES, THREADS>(regs, ring, steps, operands) };
     wait_copies::<0>();
     block_barrier();
 }
 
-/// Starts filling the stage at `to`, if there is such a step. Always ends a group, so that groups count steps.
+/// Starts filling the stage at `to` for step `step`, if there is such a step, with what can be copied 16 bytes at a time.
+/// What can not is left to [`fill_rest`]: true for A, for B.
 ///
 /// # Safety
-/// As for [`fill`].
+/// By the whole block; the stage is the block's to write.
 #[inline(always)]
 unsafe fn fill_stage<'a, T: DotElement, const M: usize, const N: usize, const K: usize, const THREADS: usize>(
     to: Smem,
     step: u32,
     steps: u32,
     operands: &impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>),
+) -> (bool, bool) {
+    // Past the end: a tile that exists, not copied.
+    let (go, step) = if step < steps { (true, step) } else { (false, steps - 1) };
+    let (a, b) = operands(step);
+    let (fits_a, fits_b) = (in_chunks(&a.window), in_chunks(&b.window));
+    // SAFETY: the caller's. A row has 64 bytes or 128: `Stages` has seen to that.
+    unsafe {
+        if const { K * size_of::<T>() == 64 } {
+            copy_chunks::<T, M, 64, THREADS>(to, &a.window, go & fits_a);
+            copy_chunks::<T, N, 64, THREADS>(to.add(M * 64), &b.window, go & fits_b);
+        } else {
+            copy_chunks::<T, M, 128, THREADS>(to, &a.window, go & fits_a);
+            copy_chunks::<T, N, 128, THREADS>(to.add(M * 128), &b.window, go & fits_b);
+        }
+    }
+    (go & !fits_a, go & !fits_b)
+}
+
+/// Brings what [`fill_stage`] left, and ends the step's group: groups count steps, also empty ones.
+///
+/// # Safety
+/// As for [`fill_stage`].
+#[inline(always)]
+unsafe fn fill_rest<'a, T: DotElement, const M: usize, const N: usize, const K: usize, const THREADS: usize>(
+    to: Smem,
+    step: u32,
+    rest: (bool, bool),
+    operands: &impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>),
 ) {
-    if step < steps {
-        let (a, b) = operands(step);
-        // SAFETY: the caller's. A row has 64 bytes or 128: `Stages` has seen to that.
+    if rest.0 | rest.1 {
+        // Asked for again, rather than kept in registers that the products need.
+        let (a, b) = operands(opaque(step));
+        // SAFETY: the caller's.
         unsafe {
             if const { K * size_of::<T>() == 64 } {
-                fill::<T, M, 64, THREADS>(to, &a.window);
-                fill::<T, N, 64, THREADS>(to.add(M * 64), &b.window);
+                if rest.0 {
+                    copy_pieces::<T, M, 64, THREADS>(to, &a.window);
+                }
+                if rest.1 {
+                    copy_pieces::<T, N, 64, THREADS>(to.add(M * 64), &b.window);
+                }
             } else {
-                fill::<T, M, 128, THREADS>(to, &a.window);
-                fill::<T, N, 128, THREADS>(to.add(M * 128), &b.window);
+                if rest.0 {
+                    copy_pieces::<T, M, 128, THREADS>(to, &a.window);
+                }
+                if rest.1 {
+                    copy_pieces::<T, N, 128, THREADS>(to.add(M * 128), &b.window);
+                }
             }
         }
     }
     commit_copies();
+}
+
+/// The same number, as far as the compiler knows another one.
+#[inline(always)]
+fn opaque(n: u32) -> u32 {
+    let r: u32;
+    // SAFETY: arithmetic on a register.
+    unsafe { asm!("mov.b32 {0}, {1};", out(reg32) r, in(reg32) n, options(nomem, nostack)) }
+    r
+}
+
+/// Fills the first `STAGES - 1` stages.
+///
+/// # Safety
+/// As for [`dot`].
+#[inline(always)]
+unsafe fn fill_first<
+    'a,
+    T: DotElement,
+    const M: usize,
+    const N: usize,
+    const K: usize,
+    const STAGES: usize,
+    const THREADS: usize,
+>(
+    ring: Smem,
+    steps: u32,
+    operands: &impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>),
+) {
+    let mut s = 0;
+    while s < STAGES as u32 - 1 {
+        let to = ring.add(s as usize * const { (M + N) * K * size_of::<T>() });
+        // SAFETY: the caller's.
+        unsafe {
+            let rest = fill_stage::<T, M, N, K, THREADS>(to, s, steps, operands);
+            fill_rest::<T, M, N, K, THREADS>(to, s, rest, operands);
+        }
+        s += 1;
+    }
 }
 
 /// Waits until all but the newest `STAGES - 2` steps have landed, for every thread.
@@ -205,37 +285,36 @@ unsafe fn tensor_loop<
     let (row, stage) = const { (K * 2, (M + N) * K * 2) };
     // SAFETY: stages are filled once all have read them (the barrier of the step before), and read once filled.
     unsafe {
-        let mut s = 0;
-        while s < STAGES as u32 - 1 {
-            fill_stage::<T, M, N, K, THREADS>(ring.add(s as usize * stage), s, steps, &operands);
-            s += 1;
-        }
+        fill_first::<T, M, N, K, STAGES, THREADS>(ring, steps, &operands);
         await_stage::<STAGES>();
         let lanes = Split::<M, N, THREADS>::lanes(row);
-        let (mut read, mut write) = (0, (STAGES - 1) * stage);
+        let (mut read, mut write) = (ring, ring.add((STAGES - 1) * stage));
+        let end = ring.add(STAGES * stage);
         let mut now = load::<Split<M, N, THREADS>, M, K>(ring, lanes, 0);
         let mut k = 0;
         while k < steps {
-            // The stage that the step before read: all have met since.
-            let next = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 1);
-            fill_stage::<T, M, N, K, THREADS>(ring.add(write), k + (STAGES as u32 - 1), steps, &operands);
-            write = read;
+            let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 1);
+            // Into the stage that the step before read: all have met since.
+            let step = k + (STAGES as u32 - 1);
+            let rest = fill_stage::<T, M, N, K, THREADS>(write, step, steps, &operands);
             multiply(regs, &now);
             now = next;
             if const { K == 64 } {
-                let next = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 2);
+                let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 2);
                 multiply(regs, &now);
-                let last = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 3);
+                let last = load::<Split<M, N, THREADS>, M, K>(read, lanes, 3);
                 multiply(regs, &next);
                 now = last;
             }
+            fill_rest::<T, M, N, K, THREADS>(write, step, rest, &operands);
             await_stage::<STAGES>();
-            read += stage;
-            if read == STAGES * stage {
-                read = 0;
+            write = read;
+            read = read.add(stage);
+            if read.0 == end.0 {
+                read = ring;
             }
             // After the last step these are stale, and not used.
-            let next = load::<Split<M, N, THREADS>, M, K>(ring.add(read), lanes, 0);
+            let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 0);
             multiply(regs, &now);
             now = next;
             k += 1;
@@ -246,14 +325,7 @@ unsafe fn tensor_loop<
 /// # Safety
 /// As for [`dot`].
 #[inline(always)]
-unsafe fn fma_loop<
-    'a,
-    const M: usize,
-    const N: usize,
-    const K: usize,
-    const STAGES: usize,
-    const THREADS: usize,
->(
+unsafe fn fma_loop<'a, const M: usize, const N: usize, const K: usize, const STAGES: usize, const THREADS: usize>(
     regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
     ring: Smem,
     steps: u32,
@@ -264,18 +336,17 @@ unsafe fn fma_loop<
     let (row, stage) = const { (K * 4, (M + N) * K * 4) };
     // SAFETY: stages are filled once all have read them (the barrier of the step), and read once filled.
     unsafe {
-        let mut s = 0;
-        while s < STAGES as u32 - 1 {
-            fill_stage::<f32, M, N, K, THREADS>(ring.add(s as usize * stage), s, steps, &operands);
-            s += 1;
-        }
-        let (mut read, mut write) = (0, (STAGES - 1) * stage);
+        fill_first::<f32, M, N, K, STAGES, THREADS>(ring, steps, &operands);
+        let (mut read, mut write) = (ring, ring.add((STAGES - 1) * stage));
+        let end = ring.add(STAGES * stage);
         let mut k = 0;
         while k < steps {
             await_stage::<STAGES>();
-            fill_stage::<f32, M, N, K, THREADS>(ring.add(write), k + (STAGES as u32 - 1), steps, &operands);
+            let step = k + (STAGES as u32 - 1);
+            let rest = fill_stage::<f32, M, N, K, THREADS>(write, step, steps, &operands);
+            fill_rest::<f32, M, N, K, THREADS>(write, step, rest, &operands);
             write = read;
-            let (a, b) = (ring.add(read), ring.add(read + M * row));
+            let (a, b) = (read, read.add(M * row));
             let mut chunk = 0;
             while chunk < row / 16 {
                 if const { K * 4 == 64 } {
@@ -285,9 +356,9 @@ unsafe fn fma_loop<
                 }
                 chunk += 1;
             }
-            read += stage;
-            if read == STAGES * stage {
-                read = 0;
+            read = read.add(stage);
+            if read.0 == end.0 {
+                read = ring;
             }
             k += 1;
         }
@@ -305,9 +376,8 @@ pub(crate) unsafe fn store_block<T: DotElement, const M: usize, const N: usize, 
 ) where
     Split<M, N, THREADS>: BlockProduct,
 {
-    let whole = w.rows == M as u32
-        && w.cols == N as u32
-        && (w.ptr as u64 | w.stride * size_of::<T>() as u64) % T::VECTOR == 0;
+    let whole =
+        w.rows == M as u32 && w.cols == N as u32 && (w.ptr as u64 | w.stride * size_of::<T>() as u64) % T::VECTOR == 0;
     if whole {
         Split::<M, N, THREADS>::fours(
             regs,

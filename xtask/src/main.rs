@@ -24,7 +24,7 @@ cargo xtask <command>
   ptxas          assemble every shipped image: no spills, no stack, no warnings, the expected barriers
   scan           look for convergent instructions in the vocabulary's inline assembly
   tsan           run the CPU backend's tests under ThreadSanitizer
-  consumer       build a package that depends on tilewright, from nothing, and time it
+  consumer       build a package that depends on tilewright, from nothing, time it and run it
 ";
 
 /// What `test` runs, in this order. To add a check, add a line.

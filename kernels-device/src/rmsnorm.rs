@@ -121,7 +121,7 @@ fn norm<T: Element<Value = f32>, W: Element<Value = f32>, const M: usize, const 
     for ((i, j), y) in y {
         let x = cta.load(x.tile(i, j));
         let factors = row_factors(&mut cta, &x, inverse_width, eps);
-        let normed = scaled(&mut cta, &x, &factors, w.tile(0, 0));
+        let normed = scaled(&mut cta, &x, &factors, w.tile(0, j));
         y.store(&mut cta, &normed);
     }
 }
@@ -213,7 +213,7 @@ fn norm_residual<
         let sum = rounded_sum::<T, M, N, THREADS, _>(&x, &old);
         r.store(&mut cta, &sum);
         let factors = row_factors(&mut cta, &sum, inverse_width, eps);
-        let normed = scaled(&mut cta, &sum, &factors, w.tile(0, 0));
+        let normed = scaled(&mut cta, &sum, &factors, w.tile(0, j));
         y.store(&mut cta, &normed);
     }
 }

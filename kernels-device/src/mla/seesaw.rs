@@ -102,7 +102,8 @@ pub fn decode<T: MmaElement>(
                 }
                 stats_out.fill(wg).store(wg, &(sum, sum));
                 let sum = sum + stats_in.next().0.read(wg);
-                out.store(wg, o.map_rows(sum, |x, sum| if sum > 0.0 { x * reciprocal(sum) } else { 0.0 }));
+                let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
+                out.store(wg, o.map_rows(share, |x, share| x * share));
                 if let Some((_, lse)) = lse.next() {
                     lse.store_rows(wg, max.zip(sum, |max, sum| (max + log2(sum)) * core::f32::consts::LN_2));
                 }
@@ -153,7 +154,8 @@ pub fn decode<T: MmaElement>(
                 }
                 stats_out.fill(wg).store(wg, &(sum, sum));
                 let sum = sum + stats_in.next().0.read(wg);
-                out.store(wg, o.map_rows(sum, |x, sum| if sum > 0.0 { x * reciprocal(sum) } else { 0.0 }));
+                let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
+                out.store(wg, o.map_rows(share, |x, share| x * share));
             }
         },
     );

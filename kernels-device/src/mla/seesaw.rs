@@ -46,12 +46,11 @@ pub fn decode<T: MmaElement>(
 ) {
     let blocks = capacity / 64;
     let (left, right) = out.halves::<256>();
-    let mut lse = lse.whole();
     cta.pair(
         (q_ring.to_both(), k0_ring.to_both(), p0_ring, stats0_ring),
         (k1_ring.to_both(), p1_ring, stats1_ring),
         |wg, (q_ring, k_ring, p_out, stats_out), (k1_ring, p_in, stats_in)| {
-            for ((tile, _), out) in left {
+            for (((tile, _), out), (_, lse)) in left.zip(lse.whole()) {
                 let request = tile.checked_div(head_blocks).unwrap_or(0);
                 let length = lengths.tile(request, 0).scalar(wg).min(capacity);
                 let keys = |block: u32| kv.tile(request * blocks + block, 0);
@@ -104,9 +103,7 @@ pub fn decode<T: MmaElement>(
                 let sum = sum + stats_in.next().0.read(wg);
                 let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
                 out.store(wg, o.map_rows(share, |x, share| x * share));
-                if let Some((_, lse)) = lse.next() {
-                    lse.store_rows(wg, max.zip(sum, |max, sum| (max + log2(sum)) * core::f32::consts::LN_2));
-                }
+                lse.store_rows(wg, max.zip(sum, |max, sum| (max + log2(sum)) * core::f32::consts::LN_2));
             }
         },
         |wg, (k_ring, p_out, stats_out), (q_ring, k0_ring, p_in, stats_in)| {

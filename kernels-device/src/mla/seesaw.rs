@@ -136,10 +136,9 @@ pub fn decode<T: MmaElement>(
                     stats_out.fill(wg).store(wg, &(raised, shrink));
                     sum = sum * before * shrink + p.row_sum(wg);
                     o = o.map_rows(before * shrink, |x, s| x * s);
-                    let p = p.pack::<T>();
-                    p_out.fill(wg).store(wg, &p);
-                    let mut products = wg.mma_with(o, (p, k));
+                    let mut products = wg.mma_with(o, (p.pack::<T>(), k));
                     products.multiply_packed(|(p, k)| (p, k.columns::<256, 256>().t()));
+                    p_out.fill(wg).store(wg, &p.pack::<T>());
 
                     let mut products = products.with((p_in.next(), k0_ring.next()));
                     products.multiply(|(_, (p, k))| (p.rows(), k.columns::<256, 256>().t()));

@@ -28,8 +28,8 @@ impl fmt::Display for Worst {
 /// Half a unit in the last place of 1.0 in an element type.
 pub fn relative_rounding(dtype: DType) -> f64 {
     match dtype {
-        DType::BF16 => 2f64.powi(-9),
-        DType::F16 => 2f64.powi(-12),
+        DType::BF16 => 2f64.powi(-8),
+        DType::F16 => 2f64.powi(-11),
         _ => 2f64.powi(-24),
     }
 }

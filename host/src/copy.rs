@@ -51,11 +51,11 @@ fn pieces<const R: usize>(
         }
     }
     let mut width = size;
-    if let Some(&(e, [s, t])) = dims.last() {
-        if s == size && t == size {
-            width = e * size;
-            dims.pop();
-        }
+    if let Some(&(e, steps)) = dims.last()
+        && steps == [size, size]
+    {
+        width = e * size;
+        dims.pop();
     }
     let (rows, pitch) = dims.pop().unwrap_or((1, [width, width]));
     let count: usize = dims.iter().map(|(e, _)| e).product();
@@ -100,19 +100,22 @@ unsafe fn copy_cuda(stream: sys::CUstream, from: Side, to: Side, r: Rows) -> Res
     }
     let (from, to) = (from.add(r.offset[0]), to.add(r.offset[1]));
     if r.rows == 1 {
-        // SAFETY: the caller's.
         let (call, code) = match (from, to) {
-            (Side::Host(f), Side::Device(t)) => {
-                ("cuMemcpyHtoDAsync", unsafe { sys::cuMemcpyHtoDAsync_v2(t, f.cast(), r.width, stream) })
+            (Side::Host(from), Side::Device(to)) => {
+                // SAFETY: the caller's.
+                ("cuMemcpyHtoDAsync", unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), r.width, stream) })
             }
-            (Side::Device(f), Side::Host(t)) => {
-                ("cuMemcpyDtoHAsync", unsafe { sys::cuMemcpyDtoHAsync_v2(t.cast(), f, r.width, stream) })
+            (Side::Device(from), Side::Host(to)) => {
+                // SAFETY: the caller's.
+                ("cuMemcpyDtoHAsync", unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, r.width, stream) })
             }
-            (Side::Device(f), Side::Device(t)) => {
-                ("cuMemcpyDtoDAsync", unsafe { sys::cuMemcpyDtoDAsync_v2(t, f, r.width, stream) })
+            (Side::Device(from), Side::Device(to)) => {
+                // SAFETY: the caller's.
+                ("cuMemcpyDtoDAsync", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, r.width, stream) })
             }
-            (Side::Host(f), Side::Host(t)) => {
-                unsafe { std::ptr::copy_nonoverlapping(f, t, r.width) };
+            (Side::Host(from), Side::Host(to)) => {
+                // SAFETY: the caller's.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, r.width) };
                 return Ok(());
             }
         };
@@ -299,15 +302,17 @@ impl<T: Element, const RANK: usize> TensorViewMut<'_, T, RANK> {
 unsafe fn fill_cuda(stream: sys::CUstream, base: u64, value: &[u8], r: Rows) -> Result<()> {
     for i in 0..r.rows {
         let to = base.wrapping_add((r.offset[1] + i * r.pitch[1]) as u64);
-        // SAFETY: the caller's; the address suits elements of that size.
         let (call, code) = match *value {
+            // SAFETY: the caller's.
             [a] => ("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(to, a, r.width, stream) }),
             [a, b] => {
                 let word = u16::from_ne_bytes([a, b]);
+                // SAFETY: the caller's; the address suits elements of this size.
                 ("cuMemsetD16Async", unsafe { sys::cuMemsetD16Async(to, word, r.width / 2, stream) })
             }
             [a, b, c, d] => {
                 let word = u32::from_ne_bytes([a, b, c, d]);
+                // SAFETY: as above.
                 ("cuMemsetD32Async", unsafe { sys::cuMemsetD32Async(to, word, r.width / 4, stream) })
             }
             _ => return Err(Error::Unsupported { what: "filling elements of this size", device: "a GPU".into() }),

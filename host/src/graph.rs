@@ -87,10 +87,10 @@ impl Capture<'_> {
 
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
-        if !self.ended {
-            if let Ok((graph, _)) = self.end() {
-                drop(Recorded(graph));
-            }
+        if !self.ended
+            && let Ok((graph, _)) = self.end()
+        {
+            drop(Recorded(graph));
         }
     }
 }

@@ -70,10 +70,10 @@ fn arg_name<K: Kernel>(index: usize) -> &'static str {
 fn check_args<K: Kernel>(device: Device, args: &K::Args<'_>) -> Result<u64> {
     let (mut tiles, mut elsewhere) = (None, None);
     args.facts(&mut |i, facts| {
-        if let Some(p) = facts.provenance {
-            if p.device != device.number() {
-                elsewhere.get_or_insert((i, p.device));
-            }
+        if let Some(p) = facts.provenance
+            && p.device != device.number()
+        {
+            elsewhere.get_or_insert((i, p.device));
         }
         if facts.mutable && tiles.is_none() {
             tiles = facts.tiles;

@@ -82,7 +82,7 @@ const TMA_ALIGN: u64 = 16;
 /// Checks what a tensor map must satisfy, on every device alike, and encodes it where there is one.
 fn tensor_map(place: &Place<'_, 2>, raw: &RawView, mut request: TensorMapRequest) -> Result<TensorMap> {
     let base = place.base as u64;
-    if base % TMA_ALIGN != 0 {
+    if !base.is_multiple_of(TMA_ALIGN) {
         return Err(Error::Alignment { arg: UNNAMED, what: "address", expected: TMA_ALIGN, found: base });
     }
     if raw.rows > i32::MAX as u32 || raw.cols > i32::MAX as u32 {
@@ -94,7 +94,7 @@ fn tensor_map(place: &Place<'_, 2>, raw: &RawView, mut request: TensorMapRequest
         let row = u64::from(raw.cols.max(1)) * request.dtype.size() as u64;
         request.row_bytes = row.next_multiple_of(TMA_ALIGN);
     }
-    if request.row_bytes % TMA_ALIGN != 0 {
+    if !request.row_bytes.is_multiple_of(TMA_ALIGN) {
         let found = request.row_bytes;
         return Err(Error::Alignment { arg: UNNAMED, what: "row length", expected: TMA_ALIGN, found });
     }

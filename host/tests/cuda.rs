@@ -196,8 +196,8 @@ fn tensor_maps() -> Result<()> {
     let Some(d) = gpu() else { return Ok(()) };
     let s = d.stream()?;
     let t = Tensor::<bf16, 2>::zeros(&s, [300, 72])?;
-    let (a, b) = (t.tma_tiles::<128, 64>()?, t.view().rows(3..200)?.tma_tiles::<128, 64>()?);
-    drop((a, b));
+    assert!(t.tma_tiles::<128, 64>().is_ok());
+    assert!(t.view().rows(3..200)?.tma_tiles::<128, 64>().is_ok());
     let e = t.view().cols(1..9)?.tma_tiles::<128, 64>().map(|_| ()).unwrap_err();
     assert!(matches!(e, Error::Alignment { .. }), "{e}");
     for extents in [[0, 64], [64, 0], [1, 3], [1, 64]] {

@@ -6,5 +6,6 @@
 pub mod elementwise;
 pub mod gemm;
 pub mod rmsnorm;
+pub mod mla;
 
 tilewright::images!();

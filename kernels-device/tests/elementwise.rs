@@ -1,5 +1,6 @@
 //! Elementwise kernels on the CPU backend: exact, but for the one rounding.
 
+#[path = "guarded/mod.rs"]
 mod common;
 
 use common::{DENSE, Lie, Matrix, random};

@@ -1,6 +1,7 @@
 //! RMSNorm on the CPU backend against f64, over the cases that break norms. Tolerance: the one rounding of the result,
 //! and 4e-6 of it for the sum and the root in `f32`.
 
+#[path = "guarded/mod.rs"]
 mod common;
 
 use common::{DENSE, Lie, Matrix, least, random, unit};

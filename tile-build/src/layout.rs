@@ -1,36 +1,13 @@
-//! Where packages and folders are: in this repository, in a registry's folder, in a vendored tree.
+//! Where packages and folders are.
 
-use std::env;
 use std::path::{Path, PathBuf};
 
-/// The folder of another package of this project, as seen by the running build script.
-///
-/// First what the package says of itself (`links` and `cargo::metadata=dir=..`, which cargo hands on as
-/// `DEP_<LINKS>_DIR`), then `repository_dir` in the same repository, then its neighbour in a registry or vendored tree.
-pub fn package_dir(package: &str, repository_dir: &str) -> Option<PathBuf> {
-    let key = format!("DEP_{}_DIR", package.replace('-', "_").to_uppercase());
-    if let Some(dir) = env::var_os(key) {
-        return Some(dir.into());
-    }
-    let here = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from)?;
-    near(&here, package, repository_dir)
-}
-
-/// The folder of a package near this crate's own source. `None` when only cargo knows.
+/// The folder of another package of this project, when this crate is used from its repository. From a registry, cargo
+/// knows better: it has the version that goes with this one.
 pub(crate) fn sibling(package: &str, repository_dir: &str) -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    near(here.parent()?, package, repository_dir)
-}
-
-fn near(here: &Path, package: &str, repository_dir: &str) -> Option<PathBuf> {
-    let named = |dir: PathBuf| {
-        let text = std::fs::read_to_string(dir.join("Cargo.toml")).ok()?;
-        text.contains(&format!("name = \"{package}\"")).then_some(dir)
-    };
-    let version = env!("CARGO_PKG_VERSION");
-    named(here.join(repository_dir))
-        .or_else(|| named(here.parent()?.join(format!("{package}-{version}"))))
-        .or_else(|| named(here.parent()?.join(package)))
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.join(repository_dir);
+    let text = std::fs::read_to_string(dir.join("Cargo.toml")).ok()?;
+    text.contains(&format!("name = \"{package}\"")).then_some(dir)
 }
 
 /// Whether a package comes from a registry or a vendored tree: it is as it was published, and so is its PTX.

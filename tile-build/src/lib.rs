@@ -36,7 +36,6 @@ pub use compiler::DeviceCompiler;
 pub use error::{Error, INSTALL_HELP};
 pub use hash::sha256;
 pub use images::{Built, Cubin, Image};
-pub use layout::package_dir;
 pub use manifest::{CubinRecord, ImageRecord, MANIFEST, Manifest, counts_text, readable};
 pub use ptx::EntryMeta;
 pub use ptxas::{FunctionReport, Ptxas, Report};
@@ -84,7 +83,7 @@ impl Kernels {
         let mut k = Kernels::new("src/lib.rs").crate_name("tilewright_kernels");
         k.package = dir.to_path_buf();
         k.root_file = dir.join("src/lib.rs");
-        k.arch("sm_80").arch("sm_90a").ship("ptx")
+        k.arch("sm_80").arch("sm_90a").ship("ptx").budget(4_000_000)
     }
 
     /// The kernels' package is in this folder, when it is not the one being built. Paths given before are kept.

@@ -16,19 +16,6 @@ fn kernels(repo: &Path) -> Kernels {
         .ship("ptx")
 }
 
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for e in std::fs::read_dir(from).unwrap() {
-        let e = e.unwrap();
-        let target = to.join(e.file_name());
-        if e.file_type().unwrap().is_dir() {
-            copy(&e.path(), &target);
-        } else {
-            std::fs::copy(e.path(), target).unwrap();
-        }
-    }
-}
-
 fn ptx<'a>(built: &'a Built, arch: &str) -> &'a str {
     &built.images.iter().find(|i| i.arch == arch).unwrap().ptx
 }
@@ -65,7 +52,7 @@ fn from_sources_to_a_shipped_folder() {
 
     // the folder, and when it counts as out of date
     let mine = common::scratch("stale");
-    copy(repo, &mine);
+    common::copy(repo, &mine);
     let ship = mine.join("kernels/ptx");
     built.write(&ship, &k.manifest(&built)).unwrap();
     let manifest = Manifest::read(&ship).unwrap().unwrap();
@@ -88,14 +75,14 @@ fn the_same_bytes_from_another_folder() {
     };
     let one = kernels(Path::new(REPO)).compile(&compiler, None, &common::cache()).unwrap();
     let other: PathBuf = common::scratch("another folder, with a longer name");
-    copy(Path::new(REPO), &other);
+    common::copy(Path::new(REPO), &other);
     let cache = other.join("cache");
     // `core` is by far the longest part, and is keyed by all that goes into it
     std::fs::create_dir_all(&cache).unwrap();
     for e in std::fs::read_dir(common::cache()).unwrap() {
         let e = e.unwrap();
         if e.file_name().to_string_lossy().starts_with("core-") {
-            copy(&e.path(), &cache.join(e.file_name()));
+            common::copy(&e.path(), &cache.join(e.file_name()));
         }
     }
     let two = kernels(&other).compile(&compiler, None, &cache).unwrap();

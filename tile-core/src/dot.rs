@@ -46,7 +46,7 @@ unsafe impl<T: Element, const M: usize, const N: usize, const K: usize, const ST
         STAGES * Self::STAGE
     };
     #[inline(always)]
-    unsafe fn claim(base: Smem) -> Self {
+    unsafe fn claim(base: Smem, _: Smem) -> Self {
         Stages { base, _p: PhantomData }
     }
 }

@@ -82,12 +82,23 @@ pub const fn signature(threads: usize, cluster: usize, shared: usize, args: &[u6
 #[doc(hidden)]
 pub const SCRATCH_BYTES: usize = 1024;
 
-/// Where each shared parameter begins, and where the last ends.
+/// Where each shared parameter's tiles begin, and where the last ends.
 #[doc(hidden)]
-pub const fn shared_offset(bytes: &[usize], index: usize) -> usize {
+pub const fn shared_offset(sizes: &[(usize, usize)], index: usize) -> usize {
     let (mut at, mut i) = (SCRATCH_BYTES, 0);
     while i < index {
-        at += bytes[i].next_multiple_of(1024);
+        at += sizes[i].0.next_multiple_of(1024);
+        i += 1;
+    }
+    at
+}
+
+/// Where each shared parameter's tail begins, and where the last ends: behind all tiles, packed.
+#[doc(hidden)]
+pub const fn shared_tail(sizes: &[(usize, usize)], index: usize) -> usize {
+    let (mut at, mut i) = (shared_offset(sizes, sizes.len()), 0);
+    while i < index {
+        at += sizes[i].1.next_multiple_of(16);
         i += 1;
     }
     at

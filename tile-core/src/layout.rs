@@ -26,6 +26,22 @@ pub const fn k_major_descriptor(address: u32) -> u64 {
     ((address & 0x3_ffff) >> 4) as u64 | 1 << 16 | (1024 >> 4) << 32 | 1 << 62
 }
 
+/// The matrix descriptor of an MN-major operand with 128-byte swizzle at a shared address: rows of the tile are the depth
+/// of the product, its columns lie in slabs of 64. `slab` is the distance in bytes from one slab to the next (the leading
+/// dimension); stride 1024 between groups of 8 rows. A step of 16 in depth is 2048 bytes further.
+#[inline(always)]
+pub const fn mn_major_descriptor(address: u32, slab: u32) -> u64 {
+    ((address & 0x3_ffff) >> 4) as u64 | ((slab >> 4) as u64) << 16 | (1024 >> 4) << 32 | 1 << 62
+}
+
+/// Row and depth, within a 64 x 16 left operand of 16-bit elements held in registers, of the lower half of register `i`
+/// (0-3) of `thread` (0-127). The upper half is the next in depth.
+#[inline(always)]
+pub const fn fragment_at(thread: u32, i: u32) -> (u32, u32) {
+    let (warp, lane) = (thread / 32, thread % 32);
+    (warp * 16 + lane / 4 + i % 2 * 8, lane % 4 * 2 + i / 2 * 8)
+}
+
 /// Row and column, within a warpgroup's 64 x N accumulator, of register `i` of `thread` (0-127). Registers 2p and 2p+1
 /// are neighbours in a row.
 #[inline(always)]
@@ -262,11 +278,87 @@ mod tests {
                 let (warp, lane) = (thread / 32, thread % 32);
                 for q in 0..4u32 {
                     let pointer = warp * 32 + q * 8 + lane / 4;
-                    let stored = stmatrix_offset(pointer, group) as usize ^ 0;
+                    let stored = stmatrix_offset(pointer, group) as usize;
                     let row_base = stored;
                     let (r, c) = accumulator_at(thread, (group * 4 + q) * 2);
                     let want = tile_offset(64, r as usize, c as usize * 2);
                     assert_eq!(row_base + (lane % 4 * 4) as usize, want, "group {group} thread {thread} matrix {q}");
+                }
+            }
+        }
+    }
+
+    /// Registers 8s + 2i and 8s + 2i + 1 of an accumulator, packed, are register i of step s of a left operand.
+    #[test]
+    fn an_accumulator_is_a_left_operand_without_moving() {
+        for thread in 0..128 {
+            for step in 0..16 {
+                for i in 0..4 {
+                    let (row, depth) = fragment_at(thread, i);
+                    let low = accumulator_at(thread, 8 * step + 2 * i);
+                    let high = accumulator_at(thread, 8 * step + 2 * i + 1);
+                    assert_eq!(low, (row, 16 * step + depth));
+                    assert_eq!(high, (row, 16 * step + depth + 1));
+                }
+            }
+        }
+        // the table of the PTX ISA (figure of the A fragment for 16-bit types): thread 37
+        let at: Vec<_> = (0..4).map(|i| fragment_at(37, i)).collect();
+        assert_eq!(at, [(17, 2), (25, 2), (17, 10), (25, 10)]);
+    }
+
+    #[test]
+    fn left_fragments_cover_the_operand_once() {
+        let mut seen = vec![0; 64 * 16];
+        for t in 0..128 {
+            for i in 0..4 {
+                let (r, k) = fragment_at(t, i);
+                seen[(r * 16 + k) as usize] += 1;
+                seen[(r * 16 + k + 1) as usize] += 1;
+            }
+        }
+        assert!(seen.iter().all(|&s| s == 1));
+    }
+
+    /// What the tensor cores make of a descriptor, after the ISA's canonical layouts: the byte of element (mn, k), in units
+    /// from the start address, before the swizzle acts on the sum.
+    fn canonical(descriptor: u64, mn_major: bool, mn: usize, k: usize) -> usize {
+        let field = |bit: u32| ((descriptor >> bit & 0x3fff) << 4) as usize;
+        let (start, leading, stride) = (field(0), field(16), field(32));
+        let plain = if mn_major {
+            start + mn / 64 * leading + k / 8 * stride + k % 8 * SPAN + mn % 64 * 2
+        } else {
+            start + mn / 8 * stride + mn % 8 * SPAN + k * 2
+        };
+        swizzle_128b(plain)
+    }
+
+    #[test]
+    fn descriptors_find_every_element_of_a_tile() {
+        // K-major: tile rows are the operand's width, columns the depth, 64 to a slab, 16 to a step
+        for rows in [64usize, 128, 256] {
+            for slab in 0..9 {
+                let first = k_major_descriptor((slab * rows * SPAN) as u32);
+                for step in 0..4 {
+                    for (r, k) in (0..rows).flat_map(|r| (0..16).map(move |k| (r, k))) {
+                        let want = tile_offset(rows, r, (slab * 64 + step * 16 + k) * 2);
+                        // the address field has 18 bits: compare modulo that
+                        assert_eq!(canonical(first + 2 * step as u64, false, r, k), want % (1 << 18));
+                    }
+                }
+            }
+        }
+        // MN-major: tile columns are the operand's width (V: 256 of them from column 0 or 256), rows the depth
+        for rows in [64usize, 128] {
+            for from in [0usize, 256] {
+                let address = from / 64 * rows * SPAN;
+                for step in 0..rows / 16 {
+                    let d = mn_major_descriptor((address + step * 2048) as u32, (rows * SPAN) as u32);
+                    assert_eq!(d, mn_major_descriptor(address as u32, (rows * SPAN) as u32) + 128 * step as u64);
+                    for (n, k) in (0..256).flat_map(|n| (0..16).map(move |k| (n, k))) {
+                        let want = tile_offset(rows, step * 16 + k, (from + n) * 2);
+                        assert_eq!(canonical(d, true, n, k), want);
+                    }
                 }
             }
         }

@@ -14,6 +14,9 @@
 //! | [`tile`] | register tiles: load, map, reduce, store |
 //! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
 //! | [`dot`] | block-level products of such tiles |
+//! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
+//! | [`roles`], [`handover`] | the split of a block into roles, and what they pass to each other |
+//! | [`mma`], [`rows`] | warpgroup products, accumulators and their rows |
 //! | [`kernel`] | what `#[kernel]` makes of a function |
 #![no_std]
 #![cfg_attr(
@@ -28,12 +31,14 @@ extern crate std;
 
 pub mod dot;
 pub mod element;
+pub mod handover;
 pub mod kernel;
 pub mod layout;
 pub mod mma;
 pub mod output;
 pub mod pipeline;
 pub mod roles;
+pub mod rows;
 pub mod schedule;
 pub mod shared;
 mod splits;
@@ -60,16 +65,18 @@ pub mod prelude {
     pub use crate::kernel;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::kernel::Kernel;
+    pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, Turns};
     pub use crate::layout::{ByColumns, ByRows, Layout, Over};
-    pub use crate::mma::{Acc, Mma};
+    pub use crate::mma::{Acc, Mma, Packed};
     pub use crate::output::StoreRows;
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
     pub use crate::roles::{Cta, Output, WarpGroup};
+    pub use crate::rows::AccRows;
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule};
-    pub use crate::shared::{Multicast, SharedTile, Staging};
+    pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
     pub use crate::tile::{PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
-    pub use crate::view::{StripMut, TileMut, TileRef, Tiles, TilesMut};
+    pub use crate::view::{Strip, StripMut, TileMut, TileRef, Tiles, TilesMut};
 }
 
 /// What the code that `#[kernel]` generates, and the host crate, refer to. Not for use by hand.

@@ -1,36 +1,38 @@
 //! Warpgroup products and who owns what while they are in flight.
 //!
-//! Products run asynchronously. While they do, the accumulator they write and the slots they read belong to the group
-//! ([`Mma`]), by value: the accumulator comes back from [`wait`](Mma::wait) and from nothing else, a slot is released
-//! when the products that read it have retired. Leaking a group loses both; nothing is freed early, and the role ends
-//! with a wait for whatever is still in flight.
+//! Products run asynchronously. While they do, the accumulator they write and everything they read belong to the group
+//! ([`Mma`]), by value: slots, and left operands in registers ([`Packed`]). They come back from [`wait`](Mma::wait) and
+//! [`wait_with`](Mma::wait_with), and from nothing else. Leaking a group loses what it owns; nothing is freed early, and
+//! the role ends with a wait for whatever is still in flight. Dropping a group waits first.
 //!
 //! Groups share one counter a warpgroup, and groups retire in order: waiting until at most one is in flight retires
-//! every older one, whichever accumulator it belongs to. So two groups in flight are safe, if they wait a little longer.
+//! every older one, whichever accumulator it belongs to. So two groups in flight are safe, if they wait a little longer:
+//! a step waits until only the newest commit is pending, and that is its own; every other wait is for none at all.
 
-use crate::backend::{self, MmaElement, NotShared, Wgmma, Width};
+use crate::backend::{self, MmaElement, NotShared, Pack16, Wgmma, Width};
 use crate::pipeline::{FullSlot, Release};
 use crate::roles::WarpGroup;
-use crate::shared::{All, Rows, Stage};
+use crate::shared::{Major, Right, Rows, Stage};
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
-/// A warpgroup's accumulator of 64 x `N` `f32`: a value.
-pub struct Acc<const N: usize>
+/// A warpgroup's accumulator of `H` times 64 x `N` `f32`, `H` one or two: a value.
+pub struct Acc<const N: usize, const H: usize = 1>
 where
     Width<N>: Wgmma,
 {
-    pub(crate) regs: <Width<N> as Wgmma>::Regs,
+    pub(crate) regs: [<Width<N> as Wgmma>::Regs; H],
 }
 
-impl<const N: usize> Acc<N>
+impl<const N: usize, const H: usize> Acc<N, H>
 where
     Width<N>: Wgmma,
 {
     /// All zero.
     #[inline(always)]
     pub fn zero() -> Self {
-        Acc { regs: Width::<N>::zero() }
+        const { assert!(H == 1 || H == 2, "an accumulator is 64 or 128 rows high") };
+        Acc { regs: backend::stack(Width::<N>::zero) }
     }
     /// `f` of every element.
     #[inline(always)]
@@ -43,34 +45,121 @@ where
     /// `f(row, column, element)` of every element; row and column count from the accumulator's corner.
     #[inline(always)]
     pub fn map_at(self, f: impl Fn(u32, u32, f32) -> f32 + Sync) -> Self {
-        Acc { regs: Width::<N>::map(self.regs, f) }
+        let regs = backend::map_stack(
+            self.regs,
+            #[inline(always)]
+            |h, regs| {
+                Width::<N>::map(
+                    regs,
+                    #[inline(always)]
+                    |row, column, x| f(64 * h + row, column, x),
+                )
+            },
+        );
+        Acc { regs }
     }
 }
 
-/// What a group may own while its products read it: full slots, by value. Not references: a borrow ends when the group
-/// is leaked, and the products do not.
+impl<const N: usize> Acc<N>
+where
+    Width<N>: Wgmma,
+{
+    /// Rounds to `T`: the left operand of a further product. No element moves to another thread.
+    #[inline(always)]
+    pub fn pack<T: Pack16>(&self) -> Packed<T, N> {
+        Packed::new(Width::<N>::pack::<T>(&self.regs[0]))
+    }
+}
+
+/// 64 x `K` elements in a warpgroup's registers: a left operand.
+pub struct Packed<T, const K: usize>
+where
+    Width<K>: Wgmma,
+{
+    pub(crate) regs: <Width<K> as Wgmma>::Packed,
+    _p: PhantomData<(T, NotShared)>,
+}
+
+impl<T, const K: usize> Packed<T, K>
+where
+    Width<K>: Wgmma,
+{
+    #[inline(always)]
+    pub(crate) fn new(regs: <Width<K> as Wgmma>::Packed) -> Self {
+        Packed { regs, _p: PhantomData }
+    }
+}
+
+/// What a group may own while its products read it: full slots and packed operands, by value. Not references: a borrow
+/// ends when the group is leaked, and the products do not.
 ///
 /// # Safety
-/// Leaked, it stays full.
+/// Leaked, it stays as it is. Dropped, it may be overwritten.
 #[diagnostic::on_unimplemented(
     message = "a group in flight must own what its products read",
     label = "`{Self}` is not owned",
-    note = "give the group the `FullSlot` itself, not a reference to it: `wait` gives it back"
+    note = "give the group the `FullSlot` or `Packed` itself, not a reference to it: `wait_with` gives it back"
 )]
 pub unsafe trait Resident {}
 // SAFETY: nothing.
 unsafe impl Resident for () {}
 // SAFETY: a leaked slot is never released.
 unsafe impl<S: Stage, const STAGES: usize> Resident for FullSlot<'_, S, STAGES> {}
+// SAFETY: registers.
+unsafe impl<T, const K: usize> Resident for Packed<T, K> where Width<K>: Wgmma {}
+// SAFETY: both.
+unsafe impl<A: Resident, B: Resident> Resident for (A, B) {}
+// SAFETY: all three.
+unsafe impl<A: Resident, B: Resident, C: Resident> Resident for (A, B, C) {}
 
 /// Products in flight: they own the accumulator they write, the last slot they read, and what else they read (`R`).
-pub struct Mma<'p, const N: usize, R: Resident = ()>
+///
+/// ```compile_fail,E0382
+/// use tilewright_core::prelude::*;
+/// fn reads_a_slot_in_flight(wg: &mut WarpGroup, tile: FullSlot<'_, SharedTile<bf16, 64, 64>, 1>) {
+///     let group = wg.mma_with(Acc::<64>::zero(), tile);
+///     tile.read(wg);
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// use tilewright_core::prelude::*;
+/// fn only_borrows(wg: &mut WarpGroup, p: Packed<bf16, 64>) {
+///     let group = wg.mma_with(Acc::<64>::zero(), &p);
+/// }
+/// ```
+///
+/// ```compile_fail,E0597
+/// use tilewright_core::prelude::*;
+/// // operands can only be taken from what the group owns
+/// fn names_another_slot(
+///     wg: &mut WarpGroup,
+///     k: FullSlot<'_, SharedTile<bf16, 64, 64>, 1>,
+///     other: FullSlot<'_, SharedTile<bf16, 64, 64>, 1>,
+/// ) {
+///     let mut group = wg.mma_with(Acc::<64>::zero(), k);
+///     group.multiply(|k| (k.rows(), other.all()));
+/// }
+/// ```
+///
+/// ```compile_fail,E0597
+/// use tilewright_core::prelude::*;
+/// // not even by way of an end that is held by value
+/// fn names_another_slot(wg: &mut WarpGroup, baton: &mut Baton<'_, SharedTile<bf16, 64, 64>, 2>) {
+///     let mut ring = baton.take(wg);
+///     let (k, other) = (ring.next(), ring.next());
+///     let mut group = wg.mma_with(Acc::<64>::zero(), k);
+///     group.multiply(|k| (k.rows(), other.all()));
+/// }
+/// ```
+pub struct Mma<'p, const N: usize, const H: usize = 1, R: Resident = ()>
 where
     Width<N>: Wgmma,
 {
-    acc: Acc<N>,
-    /// Dropped before `resident`: it waits for the products that read both.
+    acc: Acc<N, H>,
+    // These two are dropped before `resident`: they wait for the products that read it.
     held: Option<Held<'p>>,
+    flying: Flying,
     pending: backend::Pending,
     resident: R,
     _p: NotShared,
@@ -96,36 +185,50 @@ impl Held<'_> {
     }
 }
 
+/// Dropped, it waits for all products.
+struct Flying;
+
+impl Drop for Flying {
+    #[inline(always)]
+    fn drop(&mut self) {
+        backend::wait::<0>()
+    }
+}
+
 impl WarpGroup {
     /// Opens a group of products onto `acc`.
     #[inline(always)]
-    pub fn mma<'p, const N: usize>(&mut self, acc: Acc<N>) -> Mma<'p, N>
+    pub fn mma<'p, const N: usize, const H: usize>(&mut self, acc: Acc<N, H>) -> Mma<'p, N, H>
     where
         Width<N>: Wgmma,
     {
         self.mma_with(acc, ())
     }
-    /// Opens a group of products onto `acc` that also reads `resident`, a slot held throughout (attention's Q).
+    /// Opens a group of products onto `acc` that reads `resident`: slots and packed operands, held until they retire.
     #[inline(always)]
-    pub fn mma_with<'p, const N: usize, R: Resident>(&mut self, acc: Acc<N>, resident: R) -> Mma<'p, N, R>
+    pub fn mma_with<'p, const N: usize, const H: usize, R: Resident>(
+        &mut self,
+        acc: Acc<N, H>,
+        resident: R,
+    ) -> Mma<'p, N, H, R>
     where
         Width<N>: Wgmma,
     {
-        Mma { acc, held: None, pending: backend::Pending::none(), resident, _p: PhantomData }
+        Mma { acc, held: None, flying: Flying, pending: backend::Pending::none(), resident, _p: PhantomData }
     }
 }
 
-impl<'p, const N: usize> Mma<'p, N>
+impl<'p, const N: usize, const H: usize> Mma<'p, N, H>
 where
     Width<N>: Wgmma,
 {
-    /// Starts `acc += A B^T` on tiles of `slot`, and releases the slot of the step before, whose products have retired.
+    /// Starts `acc += A B` on tiles of `slot`, and releases the slot of the step before, whose products have retired.
     /// `pick` chooses the operands; it can name tiles of this slot alone.
     #[inline(always)]
-    pub fn step<T: MmaElement, S: Stage, const STAGES: usize, const C: usize>(
+    pub fn step<T: MmaElement, S: Stage, const STAGES: usize, const K: usize, M: Major>(
         &mut self,
         slot: FullSlot<'p, S, STAGES>,
-        pick: impl for<'s> FnOnce(&'s S) -> (Rows<'s, T, C>, All<'s, T, N, C>),
+        pick: impl for<'s> FnOnce(&'s S) -> (Rows<'s, T, K, H>, Right<'s, T, N, K, M>),
     ) {
         self.step_with(
             slot,
@@ -133,27 +236,22 @@ where
             |_, s| pick(s),
         )
     }
-    /// Waits for all products, and gives the accumulator back.
-    #[inline(always)]
-    pub fn wait(self) -> Acc<N> {
-        self.wait_with().0
-    }
 }
 
-impl<'p, const N: usize, R: Resident> Mma<'p, N, R>
+impl<'p, const N: usize, const H: usize, R: Resident> Mma<'p, N, H, R>
 where
     Width<N>: Wgmma,
 {
-    /// As [`step`](Mma::step), on tiles of the resident slot and of `slot`.
+    /// As [`step`](Mma::step), on tiles of the resident slots and of `slot`.
     #[inline(always)]
-    pub fn step_with<T: MmaElement, S: Stage, const STAGES: usize, const C: usize>(
+    pub fn step_with<T: MmaElement, S: Stage, const STAGES: usize, const K: usize, M: Major>(
         &mut self,
         slot: FullSlot<'p, S, STAGES>,
-        pick: impl for<'s> FnOnce(&'s R, &'s S) -> (Rows<'s, T, C>, All<'s, T, N, C>),
+        pick: impl for<'s> FnOnce(&'s R, &'s S) -> (Rows<'s, T, K, H>, Right<'s, T, N, K, M>),
     ) {
         let (a, b) = pick(&self.resident, &slot.stage);
         // SAFETY: the slot is full and stays so: the group owns it until these products have retired.
-        unsafe { backend::issue::<T, N, C>(&mut self.acc.regs, &mut self.pending, &a, &b) };
+        unsafe { backend::issue::<T, N, K, H, M>(&mut self.acc.regs, &mut self.pending, &a, &b) };
         let held = Held(ManuallyDrop::new(slot.release));
         if cfg!(tilewright_fault = "release") {
             // planted for the race detector: the slot goes back while its products are in flight
@@ -167,18 +265,59 @@ where
                 unsafe { before.retired() }
             }
         } else {
-            backend::settle::<N>(&mut self.acc.regs, &mut self.pending);
+            backend::settle::<N, H>(&mut self.acc.regs, &mut self.pending);
             drop(held)
         }
     }
+    /// Starts `acc += A B` on tiles of the resident slots.
+    #[inline(always)]
+    pub fn multiply<T: MmaElement, const K: usize, M: Major>(
+        &mut self,
+        pick: impl for<'s> FnOnce(&'s R) -> (Rows<'s, T, K, H>, Right<'s, T, N, K, M>),
+    ) {
+        let (a, b) = pick(&self.resident);
+        // SAFETY: what is resident stays so until these products have retired.
+        unsafe { backend::issue::<T, N, K, H, M>(&mut self.acc.regs, &mut self.pending, &a, &b) }
+    }
+    /// Takes more into the group, for the products that follow.
+    #[inline(always)]
+    pub fn with<Q: Resident>(self, more: Q) -> Mma<'p, N, H, (R, Q)> {
+        let Mma { acc, held, flying, pending, resident, _p } = self;
+        Mma { acc, held, flying, pending, resident: (resident, more), _p }
+    }
     /// Waits for all products, and gives back the accumulator and what was resident.
     #[inline(always)]
-    pub fn wait_with(mut self) -> (Acc<N>, R) {
-        backend::settle::<N>(&mut self.acc.regs, &mut self.pending);
-        if let Some(held) = self.held {
+    pub fn wait_with(self) -> (Acc<N, H>, R) {
+        let Mma { mut acc, held, flying, mut pending, resident, .. } = self;
+        backend::settle::<N, H>(&mut acc.regs, &mut pending);
+        core::mem::forget(flying);
+        if let Some(held) = held {
             // SAFETY: nothing is in flight.
             unsafe { held.retired() }
         }
-        (self.acc, self.resident)
+        (acc, resident)
+    }
+    /// Waits for all products, gives the accumulator back, and lets go of what was resident.
+    #[inline(always)]
+    pub fn wait(self) -> Acc<N, H> {
+        self.wait_with().0
+    }
+}
+
+impl<const N: usize, R: Resident> Mma<'_, N, 1, R>
+where
+    Width<N>: Wgmma,
+{
+    /// As [`multiply`](Mma::multiply), the left operand being resident in registers.
+    #[inline(always)]
+    pub fn multiply_packed<T: MmaElement, const K: usize, M: Major>(
+        &mut self,
+        pick: impl for<'s> FnOnce(&'s R) -> (&'s Packed<T, K>, Right<'s, T, N, K, M>),
+    ) where
+        Width<K>: Wgmma,
+    {
+        let (a, b) = pick(&self.resident);
+        // SAFETY: as above, registers included.
+        unsafe { backend::issue_packed::<T, N, K, M>(&mut self.acc.regs[0], &mut self.pending, a, &b) }
     }
 }

@@ -12,11 +12,16 @@
 use core::marker::PhantomData;
 
 use crate::backend::{self, Barrier, NotShared, Smem};
-use crate::shared::{Shared, Stage};
+use crate::shared::{Load, Shared, Stage};
+
+/// Of ends and slots: they belong to their role, and their lifetime is exactly that of the ends lent to it. Could it be
+/// shortened, a group in flight could be given operands that it merely borrows from a slot beside it, until it is leaked.
+pub(crate) type Lent<'p> = PhantomData<(fn(&'p ()) -> &'p (), NotShared)>;
 
 /// A ring of `STAGES` slots, each holding a stage `S`. A `#[shared]` parameter of a kernel.
 pub struct Pipeline<S: Stage, const STAGES: usize> {
     base: Smem,
+    barriers: Smem,
     _p: PhantomData<fn() -> S>,
 }
 // SAFETY: it is an address; slots are reached through its ends alone.
@@ -24,39 +29,72 @@ unsafe impl<S: Stage, const STAGES: usize> Sync for Pipeline<S, STAGES> {}
 // SAFETY: as above.
 unsafe impl<S: Stage, const STAGES: usize> Send for Pipeline<S, STAGES> {}
 
-// SAFETY: STAGES slots, then two barriers of 8 bytes for each.
+// SAFETY: two barriers of 8 bytes for each slot, and one more, are in the tail; the slots, too, if they hold no tiles.
 unsafe impl<S: Stage, const STAGES: usize> Shared for Pipeline<S, STAGES> {
     const BYTES: usize = {
         assert!(STAGES > 0, "a pipeline has at least one slot");
-        let bytes = STAGES * (S::BYTES + 16);
+        let bytes = STAGES * S::BYTES;
         assert!(bytes <= 232_448 - 1024, "a pipeline exceeds the shared memory of a block");
-        bytes
+        if S::ALIGN > 16 { bytes } else { 0 }
     };
+    const TAIL: usize = Self::BARRIERS + if S::ALIGN > 16 { 0 } else { STAGES * S::BYTES };
     #[inline(always)]
-    unsafe fn claim(base: Smem) -> Self {
-        Pipeline { base, _p: PhantomData }
+    unsafe fn claim(base: Smem, tail: Smem) -> Self {
+        let base = if S::ALIGN > 16 { base } else { tail.add(Self::BARRIERS) };
+        Pipeline { base, barriers: tail, _p: PhantomData }
     }
 }
 
 impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
+    const BARRIERS: usize = (STAGES * 16 + 8).next_multiple_of(16);
     #[inline(always)]
-    fn full(&self, slot: u32) -> Barrier {
-        Barrier(self.base.add(STAGES * S::BYTES + slot as usize * 8))
+    pub(crate) fn full(&self, slot: u32) -> Barrier {
+        Barrier(self.barriers.add(slot as usize * 8))
     }
     #[inline(always)]
-    fn empty(&self, slot: u32) -> Barrier {
-        Barrier(self.base.add(STAGES * (S::BYTES + 8) + slot as usize * 8))
+    pub(crate) fn empty(&self, slot: u32) -> Barrier {
+        Barrier(self.barriers.add((STAGES + slot as usize) * 8))
+    }
+    /// Where a warpgroup that fills a slot waits for the copy engine before it goes on filling.
+    #[inline(always)]
+    pub(crate) fn landed(&self) -> Barrier {
+        Barrier(self.barriers.add(2 * STAGES * 8))
+    }
+    /// # Safety
+    /// By one thread, before any end exists.
+    #[inline(always)]
+    pub(crate) unsafe fn init_slots(&self, releases: u32) {
+        let mut slot = 0;
+        while slot < STAGES as u32 {
+            // SAFETY: the caller's.
+            unsafe {
+                self.full(slot).init(1);
+                self.empty(slot).init(releases);
+            }
+            slot += 1;
+        }
+    }
+    /// Waits until every slot is full that was filled by a producer who would go on with `slot` in `phase`.
+    #[inline(always)]
+    pub(crate) fn wait_for_fills(&self, next: u32, phase: u32) {
+        let mut slot = 0;
+        while slot < STAGES as u32 {
+            // Slots before the next one were filled in the running phase, the others in the one before.
+            let last = if slot < next { phase.wrapping_add(1) } else { phase };
+            self.full(slot).wait::<1>(last, Self::FILLS, "a producer's end waits for copies to land");
+            slot += 1;
+        }
     }
     /// # Safety
     /// Of a slot that the caller holds.
     #[inline(always)]
-    unsafe fn stage(&self, slot: u32) -> S {
+    pub(crate) unsafe fn stage(&self, slot: u32) -> S {
         // SAFETY: the slot's bytes.
         unsafe { S::at(self.base.add(slot as usize * S::BYTES)) }
     }
     /// Arrivals that fill a slot on the CPU: one from every block that sends into it. (On the device one arrival and
     /// the bytes do.)
-    const FILLS: u32 = S::CLUSTER as u32;
+    pub(crate) const FILLS: u32 = S::CLUSTER as u32;
 }
 
 /// What [`roles`](crate::roles::Cta::roles) can cut into a producing end and consuming ends: a pipeline, or several.
@@ -81,15 +119,16 @@ pub unsafe trait Channel: Sync {
     unsafe fn init(&self, consumers: u32);
     #[doc(hidden)]
     fn producer(&self, consumers: u32) -> Self::Producer<'_>;
+    /// The end of the consumer warpgroup `index`.
     #[doc(hidden)]
-    fn consumer(&self) -> Self::Consumer<'_>;
+    fn consumer(&self, index: u32) -> Self::Consumer<'_>;
     /// Waits until everything that the producer asked for has landed.
     #[doc(hidden)]
     fn drain(producer: Self::Producer<'_>);
 }
 
 // SAFETY: ends are made once each by `roles`.
-unsafe impl<S: Stage, const STAGES: usize> Channel for Pipeline<S, STAGES> {
+unsafe impl<S: Load, const STAGES: usize> Channel for Pipeline<S, STAGES> {
     type Producer<'p>
         = Producer<'p, S, STAGES>
     where
@@ -101,15 +140,8 @@ unsafe impl<S: Stage, const STAGES: usize> Channel for Pipeline<S, STAGES> {
     const CLUSTER: usize = S::CLUSTER;
     #[inline(always)]
     unsafe fn init(&self, consumers: u32) {
-        let mut slot = 0;
-        while slot < STAGES as u32 {
-            // SAFETY: the caller's.
-            unsafe {
-                self.full(slot).init(1);
-                self.empty(slot).init(consumers * S::CLUSTER as u32);
-            }
-            slot += 1;
-        }
+        // SAFETY: the caller's.
+        unsafe { self.init_slots(consumers * S::CLUSTER as u32) }
     }
     #[inline(always)]
     fn producer(&self, consumers: u32) -> Producer<'_, S, STAGES> {
@@ -117,18 +149,12 @@ unsafe impl<S: Stage, const STAGES: usize> Channel for Pipeline<S, STAGES> {
         Producer { ring: self, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
     }
     #[inline(always)]
-    fn consumer(&self) -> Consumer<'_, S, STAGES> {
-        Consumer { ring: self, slot: 0, phase: 0, _p: PhantomData }
+    fn consumer(&self, index: u32) -> Consumer<'_, S, STAGES> {
+        Consumer::at(self, 0, 0, index)
     }
     #[inline(always)]
     fn drain(p: Producer<'_, S, STAGES>) {
-        let mut slot = 0;
-        while slot < STAGES as u32 {
-            // Slots before the next one were filled in the running phase, the others in the one before.
-            let last = if slot < p.slot { p.phase.wrapping_add(1) } else { p.phase };
-            p.ring.full(slot).wait::<1>(last, Self::FILLS, "the producer's end waits for copies to land");
-            slot += 1;
-        }
+        p.ring.wait_for_fills(p.slot, p.phase)
     }
 }
 
@@ -156,8 +182,8 @@ unsafe impl<A: Channel, B: Channel> Channel for (A, B) {
         (self.0.producer(consumers), self.1.producer(consumers))
     }
     #[inline(always)]
-    fn consumer(&self) -> Self::Consumer<'_> {
-        (self.0.consumer(), self.1.consumer())
+    fn consumer(&self, index: u32) -> Self::Consumer<'_> {
+        (self.0.consumer(index), self.1.consumer(index))
     }
     #[inline(always)]
     fn drain(p: Self::Producer<'_>) {
@@ -173,7 +199,7 @@ pub struct Producer<'p, S: Stage, const STAGES: usize> {
     /// The phase of `empty` to wait for: -1 on the first pass, when all slots are free.
     phase: u32,
     releases: u32,
-    _p: NotShared,
+    _p: Lent<'p>,
 }
 
 /// An empty slot. It borrows the producer, so there is one at a time; dropped or leaked unfilled, the same one comes
@@ -198,7 +224,7 @@ impl<'p, S: Stage, const STAGES: usize> Producer<'p, S, STAGES> {
     }
 }
 
-impl<S: Stage, const STAGES: usize> FillSlot<'_, '_, S, STAGES> {
+impl<S: Load, const STAGES: usize> FillSlot<'_, '_, S, STAGES> {
     /// Starts filling every tile of the slot; it is full when all have landed.
     #[inline(always)]
     pub fn load(self, source: S::Source<'_>) {
@@ -219,12 +245,18 @@ impl<S: Stage, const STAGES: usize> FillSlot<'_, '_, S, STAGES> {
 /// An end that empties slots: one for each consumer.
 pub struct Consumer<'p, S: Stage, const STAGES: usize> {
     ring: &'p Pipeline<S, STAGES>,
-    slot: u32,
-    phase: u32,
-    _p: NotShared,
+    pub(crate) slot: u32,
+    pub(crate) phase: u32,
+    index: u32,
+    _p: Lent<'p>,
 }
 
 impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
+    /// The end of warpgroup `index`, its next slot being `slot` in `phase`.
+    #[inline(always)]
+    pub(crate) fn at(ring: &'p Pipeline<S, STAGES>, slot: u32, phase: u32, index: u32) -> Self {
+        Consumer { ring, slot, phase, index, _p: PhantomData }
+    }
     /// Waits for the next slot to be full.
     #[inline(always)]
     pub fn next(&mut self) -> FullSlot<'p, S, STAGES> {
@@ -241,6 +273,7 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
             empty: ring.empty(self.slot),
             held: backend::Held::new(ring.full(self.slot), self.phase, Pipeline::<S, STAGES>::FILLS),
             cluster: S::CLUSTER as u32,
+            index: self.index,
             _p: PhantomData,
         };
         // SAFETY: full, and held by the slot made here.
@@ -259,7 +292,8 @@ pub(crate) struct Release<'p> {
     empty: Barrier,
     held: backend::Held,
     cluster: u32,
-    _p: PhantomData<(&'p (), NotShared)>,
+    index: u32,
+    _p: Lent<'p>,
 }
 
 impl Release<'_> {
@@ -276,7 +310,7 @@ impl Drop for Release<'_> {
     /// A slot given up without a product: warps that have not seen it full yet must, before it can be filled twice.
     #[inline(always)]
     fn drop(&mut self) {
-        backend::meet_before_release(self.cluster);
+        backend::meet_before_release(self.index, self.cluster);
         self.sign()
     }
 }
@@ -287,10 +321,11 @@ pub struct FullSlot<'p, S: Stage, const STAGES: usize> {
     pub(crate) release: Release<'p>,
 }
 
-impl<S: Stage, const STAGES: usize> FullSlot<'_, S, STAGES> {
+impl<S: Stage, const STAGES: usize> core::ops::Deref for FullSlot<'_, S, STAGES> {
+    type Target = S;
     /// What it holds.
     #[inline(always)]
-    pub fn tiles(&self) -> &S {
+    fn deref(&self) -> &S {
         &self.stage
     }
 }

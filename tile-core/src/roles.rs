@@ -7,7 +7,9 @@
 use core::marker::PhantomData;
 
 use crate::backend::{self, NotShared, Smem};
-use crate::pipeline::Channel;
+use crate::handover::{Baton, Link, Turns};
+use crate::pipeline::{Channel, Pipeline};
+use crate::shared::Load;
 
 /// The whole block of `THREADS` threads, in a cluster of `CLUSTER` blocks. By value: gone once the block has split into
 /// roles.
@@ -48,23 +50,38 @@ impl<const THREADS: usize, const CLUSTER: usize> Block for Cta<THREADS, CLUSTER>
     };
 }
 
-/// An output that can be shared out among the consumer warpgroups of a cluster, by rows.
+/// An output that can be shared out among the consumer warpgroups of a cluster.
 ///
 /// # Safety
-/// Parts with different indices are disjoint.
+/// Parts with different indices are disjoint, and so are parts of different turns.
 pub unsafe trait Output {
-    /// One warpgroup's part.
-    type Part;
-    /// Rows of a tile: 64 for each warpgroup of the cluster.
+    /// One warpgroup's part: `H` times 64 rows of the tiles that it yields.
+    type Part<const H: usize>;
+    /// Rows of a tile.
     #[doc(hidden)]
     const ROWS: usize;
     /// Warpgroups of a block that there are buffers for; None: any number.
     #[doc(hidden)]
     const WARPGROUPS: Option<usize>;
+    /// Rows `64 * H * share.index..` of every tile whose turn it is.
     /// # Safety
-    /// Once for each of `index` in `0..parts`, and the whole is not used any more.
+    /// Once for each warpgroup of the cluster, with different shares, and the whole is not used any more.
     #[doc(hidden)]
-    unsafe fn part(&self, index: u32, warpgroup: u32) -> Self::Part;
+    unsafe fn part<const H: usize>(&self, share: Share) -> Self::Part<H>;
+}
+
+/// What one warpgroup gets of a cluster's tiles.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct Share {
+    /// Which rows of a tile.
+    pub index: u32,
+    /// Of every `turns` tiles, number `turn`.
+    pub turn: u32,
+    /// How many take turns.
+    pub turns: u32,
+    /// The warpgroup's number among the consumers of its block: whose buffers it uses.
+    pub warpgroup: u32,
 }
 
 impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
@@ -107,9 +124,9 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
         channel: C,
         output: O,
         producer: impl for<'p> FnOnce(&mut C::Producer<'p>) + Send,
-        consumer: impl for<'p> Fn(&mut WarpGroup, &mut C::Consumer<'p>, O::Part) + Sync,
+        consumer: impl for<'p> Fn(&mut WarpGroup, &mut C::Consumer<'p>, O::Part<1>) + Sync,
     ) where
-        O::Part: Send,
+        O::Part<1>: Send,
     {
         const {
             assert!(C::CLUSTER == 1 || C::CLUSTER == CLUSTER, "a multicast tile is shared by the whole cluster");
@@ -125,7 +142,125 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
                 "staging has buffers for each consumer warpgroup of the block"
             );
         }
-        backend::roles::<C, O, THREADS, CLUSTER>(self, channel, output, producer, consumer)
+        let place = self.place;
+        let share = move |rank: u32, index: u32| Share {
+            index: rank * (Self::WARPGROUPS as u32 - 1) + index,
+            turn: 0,
+            turns: 1,
+            warpgroup: index,
+        };
+        backend::roles::<_, THREADS, CLUSTER>(
+            place,
+            // SAFETY: by one thread, before any end exists.
+            #[inline(always)]
+            || unsafe { channel.init(Self::WARPGROUPS as u32 - 1) },
+            #[inline(always)]
+            || {
+                let mut end = channel.producer(Self::WARPGROUPS as u32 - 1);
+                producer(&mut end);
+                C::drain(end);
+            },
+            // SAFETY: once for each warpgroup of the cluster.
+            #[inline(always)]
+            |rank, index| unsafe { output.part::<1>(share(rank, index)) },
+            #[inline(always)]
+            |wg, part| {
+                let mut end = channel.consumer(wg.index());
+                consumer(wg, &mut end, part)
+            },
+        )
+    }
+
+    /// Splits the block: one producer, and two consumer warpgroups that take turns at `ring`, a whole tile each. While one
+    /// multiplies the other stores. Each gets a [`Baton`], its claim on the ring's one consuming end, and every second of
+    /// the cluster's tiles of `output`, of which it stores the `H` times 64 rows of its block.
+    ///
+    /// Source of the scheme: CUTLASS's ping-pong kernels.
+    #[inline(always)]
+    pub fn ping_pong<S: Load, const STAGES: usize, O: Output, const H: usize>(
+        self,
+        ring: Pipeline<S, STAGES>,
+        turns: Turns,
+        output: O,
+        producer: impl for<'p> FnOnce(&mut crate::pipeline::Producer<'p, S, STAGES>) + Send,
+        consumer: impl for<'p> Fn(&mut WarpGroup, &mut Baton<'p, S, STAGES>, O::Part<H>) + Sync,
+    ) where
+        O::Part<H>: Send,
+    {
+        const {
+            assert!(THREADS == 384, "ping-pong has a producer and two consumer warpgroups");
+            assert!(S::CLUSTER == 1 || S::CLUSTER == CLUSTER, "a multicast tile is shared by the whole cluster");
+            assert!(O::ROWS == 64 * H * CLUSTER, "an output tile has the accumulator's rows for each block of the cluster");
+            assert!(
+                match O::WARPGROUPS {
+                    Some(n) => n == 2,
+                    None => true,
+                },
+                "staging has buffers for each consumer warpgroup of the block"
+            );
+        }
+        backend::roles::<_, THREADS, CLUSTER>(
+            self.place,
+            // SAFETY: by one thread, before any end exists. A slot is released by one warpgroup of each block.
+            #[inline(always)]
+            || unsafe {
+                Channel::init(&ring, 1);
+                turns.init();
+            },
+            #[inline(always)]
+            || {
+                let mut end = Channel::producer(&ring, 1);
+                producer(&mut end);
+                <Pipeline<S, STAGES> as Channel>::drain(end);
+            },
+            // SAFETY: once for each warpgroup of the cluster; blocks have different rows, warpgroups different turns.
+            #[inline(always)]
+            |rank, index| unsafe { output.part::<H>(Share { index: rank, turn: index, turns: 2, warpgroup: index }) },
+            #[inline(always)]
+            |wg, part| {
+                let mut baton = turns.baton(&ring, wg.index());
+                consumer(wg, &mut baton, part)
+            },
+        )
+    }
+
+    /// Splits the block into two warpgroups with a program each, and pipelines between them: the first fills
+    /// `from_first`, the second `from_second`. A pipeline is read by the warpgroup that does not fill it, or by both
+    /// ([`Pipeline::to_both`]). Returns when both are done and no copy is in flight.
+    ///
+    /// Each closure gets the ends that it fills, then those of the other's pipelines that it reads.
+    #[inline(always)]
+    pub fn pair<A: Link, B: Link>(
+        self,
+        from_first: A,
+        from_second: B,
+        first: impl for<'p> FnOnce(&mut WarpGroup, &mut A::From<'p>, &mut B::To<'p>) + Send,
+        second: impl for<'p> FnOnce(&mut WarpGroup, &mut B::From<'p>, &mut A::To<'p>) + Send,
+    ) {
+        const {
+            assert!(THREADS == 256, "a pair is two warpgroups: 256 threads");
+            assert!(CLUSTER == 1, "a pair is a block of its own");
+        }
+        backend::pair(
+            // SAFETY: by one thread, before any end exists.
+            #[inline(always)]
+            || unsafe {
+                from_first.init();
+                from_second.init();
+            },
+            #[inline(always)]
+            |wg| {
+                let (mut from, mut to) = (from_first.from(0), from_second.to(0));
+                first(wg, &mut from, &mut to);
+                A::drain(from);
+            },
+            #[inline(always)]
+            |wg| {
+                let (mut from, mut to) = (from_second.from(1), from_first.to(1));
+                second(wg, &mut from, &mut to);
+                B::drain(from);
+            },
+        )
     }
 }
 

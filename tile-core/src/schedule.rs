@@ -70,6 +70,12 @@ impl<S: Schedule> Plan<S> {
     pub(crate) fn new(schedule: S, rows: u32, cols: u32, index: u32, workers: u32) -> Self {
         Plan { schedule, rows, cols, ticket: index, step: workers }
     }
+    /// Of every `turns` tiles of the worker, number `turn`.
+    #[inline(always)]
+    pub(crate) fn turn(self, turn: u32, turns: u32) -> Self {
+        let ticket = self.ticket.saturating_add(turn.saturating_mul(self.step));
+        Plan { ticket, step: self.step.saturating_mul(turns), ..self }
+    }
 }
 
 impl<S: Schedule> Iterator for Plan<S> {
@@ -95,10 +101,17 @@ mod tests {
         for workers in [1, 2, 3, 7, 132] {
             let mut seen = vec![0u32; (rows * cols) as usize];
             for w in 0..workers {
-                for (i, j) in Plan::new(s, rows, cols, w, workers) {
+                let plan = Plan::new(s, rows, cols, w, workers);
+                for (i, j) in plan {
                     assert!(i < rows && j < cols);
                     seen[(i * cols + j) as usize] += 1;
                 }
+                // in turns: the same tiles, alternately
+                let (mut first, mut second) = (plan.turn(0, 2), plan.turn(1, 2));
+                for (n, at) in plan.enumerate() {
+                    assert_eq!(Some(at), if n % 2 == 0 { first.next() } else { second.next() });
+                }
+                assert!(first.next().is_none() && second.next().is_none());
             }
             assert!(seen.iter().all(|&n| n == 1), "{s:?} {rows}x{cols} over {workers}");
         }

@@ -180,6 +180,37 @@ pub struct TmaTile<'a, T, const M: usize, const N: usize> {
     _p: PhantomData<&'a T>,
 }
 
+impl<T: Element, const M: usize, const N: usize> Clone for TmaTile<'_, T, M, N> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Element, const M: usize, const N: usize> Copy for TmaTile<'_, T, M, N> {}
+
+impl<'a, T: Element, const M: usize, const N: usize> TmaTile<'a, T, M, N> {
+    /// Columns `FROM..FROM + LEN` of the tile.
+    #[inline(always)]
+    pub fn columns<const FROM: usize, const LEN: usize>(self) -> TmaTile<'a, T, M, LEN> {
+        const {
+            assert!(FROM * size_of::<T>() % SPAN == 0 && LEN * size_of::<T>() % SPAN == 0, "boxes are 128 bytes wide");
+            assert!(FROM + LEN <= N, "a column range lies in its tile");
+        }
+        TmaTile {
+            #[cfg(not(target_arch = "nvptx64"))]
+            base: self.base,
+            #[cfg(not(target_arch = "nvptx64"))]
+            raw: self.raw,
+            #[cfg(target_arch = "nvptx64")]
+            map: self.map,
+            // past the end stays past the end: 2^31 - 1 and a little is negative for the copy engine, and outside
+            x: self.x + FROM as u32,
+            y: self.y,
+            _p: PhantomData,
+        }
+    }
+}
+
 /// A writable matrix cut into tiles of `M` x `N`, written by the bulk copy engine. Its tiles are handed out as those of
 /// [`TilesMut`](crate::view::TilesMut) are: in the order of the launch's schedule, each once.
 pub struct TmaTilesMut<'a, T, const M: usize, const N: usize, S = Linear> {

@@ -157,6 +157,12 @@ impl<'a, T: Element, const M: usize, const N: usize> Tiles<'a, T, M, N> {
     pub fn tile(&self, i: u32, j: u32) -> TileRef<'a, T, M, N> {
         TileRef { window: Window::of(self.base.cast_mut(), &self.raw, i, j, M as u32, N as u32), _p: PhantomData }
     }
+    /// The tiles of row `i` of the grid. A loop along a row takes them from here: the row is looked up once.
+    #[inline(always)]
+    pub fn strip(&self, i: u32) -> Strip<'a, T, M, N> {
+        let first = self.tile(i, 0).window;
+        Strip { window: Window { cols: if first.rows > 0 { self.raw.cols } else { 0 }, ..first }, _p: PhantomData }
+    }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -192,6 +198,48 @@ impl<T, const M: usize, const N: usize> Clone for TileRef<'_, T, M, N> {
     }
 }
 impl<T, const M: usize, const N: usize> Copy for TileRef<'_, T, M, N> {}
+
+/// One row of tiles of a [`Tiles`], from left to right.
+pub struct Strip<'a, T, const M: usize, const N: usize> {
+    window: Window<T>,
+    _p: PhantomData<&'a T>,
+}
+impl<T, const M: usize, const N: usize> Clone for Strip<'_, T, M, N> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T, const M: usize, const N: usize> Copy for Strip<'_, T, M, N> {}
+
+impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
+    /// The `j`th tile. A tile outside is empty: it reads as zeros.
+    #[inline(always)]
+    pub fn tile(&self, j: u32) -> TileRef<'a, T, M, N> {
+        let w = &self.window;
+        let at = j as u64 * N as u64;
+        let left = if at < w.cols as u64 { w.cols - at as u32 } else { 0 };
+        let window = Window {
+            ptr: w.ptr.wrapping_add(at as usize),
+            cols: if left < N as u32 { left } else { N as u32 },
+            ..*w
+        };
+        TileRef { window, _p: PhantomData }
+    }
+}
+
+impl<T: Element> TileRef<'_, T, 1, 1> {
+    /// The one element, zero outside the view. All threads read it, and all read the same: nobody writes to a view
+    /// during the launch.
+    #[inline(always)]
+    pub fn scalar(self, _wg: &mut crate::roles::WarpGroup) -> T::Value {
+        if self.window.rows == 0 || self.window.cols == 0 {
+            return T::Value::default();
+        }
+        // SAFETY: inside the view.
+        unsafe { self.window.ptr.read() }.to_value()
+    }
+}
 
 /// A writable view cut into tiles of `M` x `N`: a launch's claim on its output.
 ///

@@ -45,7 +45,13 @@ pub fn kernel(options: Options, mut function: ItemFn) -> syn::Result<TokenStream
 
     inline_roles(&mut function.block);
     let kernel_type = kernel_type(&function);
+    // A body may use what only its image has.
+    let image = match options.arch.as_str() {
+        "sm_90a" => quote!(#[cfg(any(not(target_arch = "nvptx64"), target_feature = "sm_90a"))]),
+        _ => quote!(),
+    };
     Ok(quote! {
+        #image
         #[inline(always)]
         #[allow(clippy::too_many_arguments)]
         #function

@@ -117,14 +117,10 @@ impl Context {
         // SAFETY: `raw` is a function of the current context.
         check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(raw, SHARED, K::SHARED_BYTES as i32) })?;
         let mut per_sm = 0;
+        let (threads, shared) = (K::THREADS as i32, K::SHARED_BYTES as usize);
         // SAFETY: as above; writes an integer.
         check("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
-            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                &mut per_sm,
-                raw,
-                K::THREADS as i32,
-                K::SHARED_BYTES as usize,
-            )
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut per_sm, raw, threads, shared)
         })?;
         let resident = u64::from(per_sm.unsigned_abs().max(1)) * u64::from(self.multiprocessors);
         let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
@@ -166,10 +162,10 @@ impl Context {
         if code == sys::CUresult::CUDA_SUCCESS {
             return Ok(Module(module));
         }
-        if code == sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION {
-            if let Some(need) = driver_for_ptx(ptx) {
-                return Err(Error::DriverTooOld { what: format!("kernel `{kernel}`"), need, found: self.driver });
-            }
+        if code == sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+            && let Some(need) = driver_for_ptx(ptx)
+        {
+            return Err(Error::DriverTooOld { what: format!("kernel `{kernel}`"), need, found: self.driver });
         }
         let log = CStr::from_bytes_until_nul(&log).map(|l| l.to_string_lossy().into_owned()).unwrap_or_default();
         Err(failed("cuModuleLoadDataEx", code, log))

@@ -30,7 +30,7 @@ pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule,
     f: impl Fn(f32) -> f32 + Sync,
 ) where
     Width<BN>: Wgmma,
-    O::Part: Iterator<Item = ((u32, u32), R)> + Send,
+    O::Part<1>: Iterator<Item = ((u32, u32), R)> + Send,
 {
     let steps = a.across();
     let rank = cta.rank();

@@ -2,3 +2,4 @@
 
 pub mod hopper;
 pub mod portable;
+pub mod ping_pong;

@@ -34,11 +34,12 @@ pub fn product<
 {
     let steps = a.across();
     for ((i, j), out) in c {
+        let (a, b) = (a.strip(i), b.strip(j));
         let acc = cta.accumulate(
             stages,
             steps,
             #[inline(always)]
-            |k| (a.tile(i, k), b.tile(j, k)),
+            |k| (a.tile(k), b.tile(k)),
             BlockAcc::zero(),
         );
         out.store_acc(cta, acc.map(&f));

@@ -1,122 +1,119 @@
-//! Views of vectors for tests on the CPU backend.
+//! Matrices with guards, random and poisoned, for kernels on the CPU backend.
 #![allow(dead_code)]
 
 use tilewright::__private::{Provenance, RawView};
+use tilewright::element::{DType, Element};
 use tilewright::prelude::*;
 
-/// Data from nowhere in particular, the same every time, between -1 and 1.
-pub fn random(n: usize, mut seed: u64) -> Vec<f64> {
-    (0..n)
-        .map(|_| {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (seed >> 40) as f64 / (1u64 << 23) as f64 - 1.0
-        })
-        .collect()
-}
+const HERE: Provenance<'static> = Provenance::UNTRACKED_CPU;
+/// What stands around a matrix and between its rows. Finite, and no value that the tests produce.
+const GUARD: f32 = -12352.0;
 
-/// A matrix (or a stack of them) in memory that is larger than it: any stride, any offset from an aligned base.
+/// A matrix somewhere in a larger buffer.
 #[derive(Clone)]
 pub struct Matrix<T> {
-    memory: Vec<T>,
-    /// Elements before the first.
-    offset: usize,
-    raw: RawView,
+    pub data: Vec<T>,
+    pub rows: usize,
+    pub cols: usize,
+    pub stride: usize,
+    pub offset: usize,
 }
 
-/// How a matrix lies in memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Lie {
-    /// Elements between the end of a row and the beginning of the next.
-    pub gap: usize,
-    /// Elements by which the base is misaligned.
-    pub shift: usize,
+/// A source of numbers that is the same everywhere.
+pub fn next(seed: &mut u64) -> f32 {
+    *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*seed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }
-/// Everything aligned, if the number of columns is.
-pub const DENSE: Lie = Lie { gap: 0, shift: 0 };
-
-const GUARD: usize = 64;
 
 impl<T: Element<Value = f32>> Matrix<T> {
-    /// Filled with NaN, guards and gaps included.
-    pub fn new(slabs: usize, rows: usize, cols: usize, lie: Lie) -> Self {
-        let stride = cols + lie.gap;
-        let memory = vec![T::from_value(f32::NAN); slabs * rows * stride + 2 * GUARD + lie.shift];
-        // the vector's own alignment is not that of vectors: find an element on a 16-byte boundary
-        let to_aligned = memory.as_ptr().align_offset(16);
-        let raw = RawView {
-            rows: rows as u32,
-            cols: cols as u32,
-            slabs: slabs as u32,
-            reserved: 0,
-            row_stride: stride as u64,
-            slab_stride: (rows * stride) as u64,
+    /// `extra` more elements from row to row than columns, beginning `offset` elements into the buffer.
+    pub fn new(rows: usize, cols: usize, extra: usize, offset: usize, mut f: impl FnMut(usize, usize) -> f32) -> Self {
+        let (stride, before) = (cols + extra, 8 + offset);
+        let mut m = Matrix {
+            data: vec![T::from_value(GUARD); before + rows * stride + 16],
+            rows,
+            cols,
+            stride,
+            offset: before,
         };
-        Matrix { memory, offset: GUARD / 2 + to_aligned + lie.shift, raw }
-    }
-    pub fn from(slabs: usize, rows: usize, cols: usize, lie: Lie, f: impl Fn(usize, usize) -> f64) -> Self {
-        let mut m = Self::new(slabs, rows, cols, lie);
-        for r in 0..slabs * rows {
+        for r in 0..rows {
             for c in 0..cols {
-                m.set(r, c, f(r, c));
+                m.data[before + r * stride + c] = T::from_value(f(r, c));
             }
         }
         m
     }
-    fn at(&self, r: usize, c: usize) -> usize {
-        self.offset + r * self.raw.row_stride as usize + c
+    pub fn random(rows: usize, cols: usize, extra: usize, offset: usize, mut seed: u64) -> Self {
+        Self::new(rows, cols, extra, offset, |_, _| next(&mut seed))
     }
-    pub fn set(&mut self, r: usize, c: usize, v: f64) {
-        let at = self.at(r, c);
-        self.memory[at] = T::from_value(v as f32);
+    /// An output before the launch.
+    pub fn poisoned(rows: usize, cols: usize, extra: usize, offset: usize) -> Self {
+        Self::new(rows, cols, extra, offset, |_, _| f32::NAN)
     }
-    pub fn get(&self, r: usize, c: usize) -> f64 {
-        self.memory[self.at(r, c)].to_value() as f64
+    pub fn at(&self, r: usize, c: usize) -> f32 {
+        self.data[self.offset + r * self.stride + c].to_value()
     }
-    /// Rows of all slabs.
-    pub fn rows(&self) -> usize {
-        (self.raw.rows * self.raw.slabs) as usize
-    }
-    pub fn cols(&self) -> usize {
-        self.raw.cols as usize
+    pub fn raw(&self) -> RawView {
+        RawView::matrix(self.rows as u32, self.cols as u32, self.stride as u64)
     }
     pub fn tiles<const M: usize, const N: usize>(&self) -> Tiles<'_, T, M, N> {
-        let base = self.memory[self.offset..].as_ptr();
-        // SAFETY: the memory holds the view.
-        unsafe { Tiles::from_raw(base, self.raw, Provenance::UNTRACKED_CPU) }
+        // SAFETY: the buffer holds the view and is borrowed with it.
+        unsafe { Tiles::from_raw(self.data.as_ptr().wrapping_add(self.offset), self.raw(), HERE) }
     }
     pub fn tiles_mut<const M: usize, const N: usize>(&mut self) -> TilesMut<'_, T, M, N> {
-        let base = self.memory[self.offset..].as_mut_ptr();
-        // SAFETY: the memory holds the view, borrowed exclusively; rows do not overlap.
-        unsafe { TilesMut::from_raw(base, self.raw, Provenance::UNTRACKED_CPU) }
+        let raw = self.raw();
+        // SAFETY: the buffer holds the view and is borrowed with it; rows do not overlap.
+        unsafe { TilesMut::from_raw(self.data.as_mut_ptr().wrapping_add(self.offset), raw, HERE) }
     }
-    /// Bits of everything, for comparisons that NaN does not spoil.
-    pub fn bits(&self) -> Vec<u8> {
-        bytemuck::cast_slice(&self.memory).to_vec()
+    /// The bits of the whole buffer, guards included.
+    pub fn bits(&self) -> Vec<u32> {
+        self.data.iter().map(|x| x.to_value().to_bits()).collect()
     }
-    /// Panics unless everything outside the matrix is still NaN.
-    pub fn assert_guards(&self) {
-        let stride = self.raw.row_stride as usize;
-        for (i, v) in self.memory.iter().enumerate() {
-            let inside = i.checked_sub(self.offset).is_some_and(|at| at / stride < self.rows() && at % stride < self.cols());
-            assert!(inside || v.to_value().is_nan(), "element {i} is outside, and was written");
+    /// Nothing outside the matrix was written.
+    pub fn guards_are_untouched(&self) -> bool {
+        self.data.iter().enumerate().all(|(i, x)| {
+            let inside = i.checked_sub(self.offset).is_some_and(|i| i / self.stride < self.rows && i % self.stride < self.cols);
+            inside || x.to_value() == T::from_value(GUARD).to_value()
+        })
+    }
+    /// Half a unit in the last place, relative.
+    pub fn rounding() -> f64 {
+        match T::DTYPE {
+            DType::BF16 => 1.0 / 256.0,
+            DType::F16 => 1.0 / 2048.0,
+            _ => 1.0 / 16_777_216.0,
         }
     }
 }
 
-/// Half a unit in the last place of 1.
-pub fn unit<T: Element>() -> f64 {
-    match T::DTYPE {
-        DType::BF16 => 1.0 / 256.0,
-        DType::F16 => 1.0 / 2048.0,
-        _ => 1.0 / (1 << 24) as f64,
+/// How many elements of `c` are not `f(A B^T)` as computed in `f64`. The bound is that of a sum of k products in f32 in any
+/// order, and one rounding; NaN and infinities must stand where the oracle has them. `lipschitz` bounds the slope of `f`.
+pub fn wrong<T: Element<Value = f32>, O: Element<Value = f32>>(
+    a: &Matrix<T>,
+    b: &Matrix<T>,
+    c: &Matrix<O>,
+    f: impl Fn(f64) -> f64,
+    lipschitz: f64,
+) -> usize {
+    let k = a.cols;
+    let mut wrong = 0;
+    for i in 0..c.rows {
+        for j in 0..c.cols {
+            let (mut sum, mut size) = (0.0, 0.0);
+            for x in 0..k {
+                let p = a.at(i, x) as f64 * b.at(j, x) as f64;
+                sum += p;
+                size += p.abs();
+            }
+            let (want, got) = (f(sum), c.at(i, j) as f64);
+            let bound = lipschitz * size * k as f64 / 16_777_216.0 + want.abs() * Matrix::<O>::rounding() + 1e-7;
+            let fine = if want.is_finite() {
+                (got - want).abs() <= bound
+            } else {
+                want.is_nan() && got.is_nan() || want == got
+            };
+            wrong += !fine as usize;
+        }
     }
-}
-
-/// The least subnormal, half of which a rounding may be off near zero.
-pub fn least<T: Element>() -> f64 {
-    match T::DTYPE {
-        DType::F16 => 2f64.powi(-24),
-        DType::BF16 => 2f64.powi(-133),
-        _ => 2f64.powi(-149),
-    }
+    wrong
 }

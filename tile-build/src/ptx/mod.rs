@@ -45,7 +45,7 @@ pub(crate) fn is_name_char(c: char) -> bool {
 
 /// Removes comments, line information, debug sections and blank lines, which are of no use to a driver and differ
 /// from one folder to the next.
-pub(crate) fn strip(raw: &str) -> String {
+pub fn strip(raw: &str) -> String {
     let mut text = String::with_capacity(raw.len());
     let mut rest = raw;
     while let Some(at) = rest.find('/') {

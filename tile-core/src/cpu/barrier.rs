@@ -71,4 +71,20 @@ pub(crate) fn release(empty: Barrier, cluster: u32) {
 }
 
 /// A warpgroup is one thread here.
-pub(crate) fn meet_before_release(_cluster: u32) {}
+pub(crate) fn meet_before_release(_index: u32, _cluster: u32) {}
+
+/// A warpgroup is one thread here.
+pub(crate) fn meet(_index: u32) {}
+
+/// `f`, once a warpgroup.
+///
+/// # Safety
+/// By the whole warpgroup.
+pub(crate) unsafe fn by_one_thread(f: impl FnOnce()) {
+    f()
+}
+
+/// One arrival.
+pub(crate) fn publish(full: Barrier) {
+    full.arrive()
+}

@@ -1,53 +1,78 @@
 //! The CPU entry of a kernel, and the split of a block into roles.
 
 use core::sync::atomic::Ordering;
-use std::thread;
-use std::vec;
+use std::{panic, thread, vec};
 
 use super::monitor::{Monitor, current, wait_until};
-use super::run::join;
-use crate::pipeline::Channel;
-use crate::roles::{Cta, Output, WarpGroup, warpgroup};
+use super::run::{Place, join};
+use crate::roles::{WarpGroup, warpgroup};
 
-/// See [`Cta::roles`].
-pub(crate) fn roles<C: Channel, O: Output, const THREADS: usize, const CLUSTER: usize>(
-    cta: Cta<THREADS, CLUSTER>,
-    channel: C,
-    output: O,
-    producer: impl for<'p> FnOnce(&mut C::Producer<'p>) + Send,
-    consumer: impl for<'p> Fn(&mut WarpGroup, &mut C::Consumer<'p>, O::Part) + Sync,
-) where
-    O::Part: Send,
-{
+/// Splits the block into a producer and consumer warpgroups: see [`Cta::roles`](crate::roles::Cta::roles).
+pub(crate) fn roles<P: Send, const THREADS: usize, const CLUSTER: usize>(
+    place: Place,
+    init: impl FnOnce(),
+    producer: impl FnOnce() + Send,
+    part: impl Fn(u32, u32) -> P,
+    consumer: impl Fn(&mut WarpGroup, P) + Sync,
+) {
     let consumers = (THREADS / 128 - 1) as u32;
-    let alone = Monitor::default();
-    let monitor = match current() {
-        // SAFETY: the monitor of the cluster that runs this block.
-        Some(m) => unsafe { &*m },
-        None => &alone,
-    };
-    // SAFETY: one thread, before any end exists.
-    unsafe { channel.init(consumers) };
-    // All blocks of the cluster have initialised their slots before any is used.
-    monitor.ready.fetch_add(1, Ordering::AcqRel);
-    wait_until(|| monitor.ready.load(Ordering::Acquire) >= CLUSTER as u32, || "a block waits for its cluster".into());
-    let (channel, consumer) = (&channel, &consumer);
-    thread::scope(|s| {
+    let consumer = &consumer;
+    split(CLUSTER as u32, init, |s, monitor| {
         let mut roles = vec![s.spawn(move || {
             let _role = monitor.enter("producer");
-            let mut end = channel.producer(consumers);
-            producer(&mut end);
-            C::drain(end);
+            producer()
         })];
         for index in 0..consumers {
-            // SAFETY: once for each warpgroup of the cluster.
-            let part = unsafe { output.part(cta.place.rank * consumers + index, index) };
+            let part = part(place.rank, index);
             roles.push(s.spawn(move || {
                 let _role = monitor.enter(["first consumer", "second consumer", "third consumer"][index as usize % 3]);
                 // SAFETY: once for each warpgroup.
-                consumer(&mut unsafe { warpgroup(index) }, &mut channel.consumer(), part);
+                consumer(&mut unsafe { warpgroup(index) }, part);
             }));
         }
+        roles
+    })
+}
+
+/// Splits the block into two warpgroups: see [`Cta::pair`](crate::roles::Cta::pair).
+pub(crate) fn pair(
+    init: impl FnOnce(),
+    first: impl FnOnce(&mut WarpGroup) + Send,
+    second: impl FnOnce(&mut WarpGroup) + Send,
+) {
+    split(1, init, |s, monitor| {
+        vec![
+            s.spawn(move || {
+                let _role = monitor.enter("first warpgroup");
+                // SAFETY: once for each warpgroup.
+                first(&mut unsafe { warpgroup(0) })
+            }),
+            s.spawn(move || {
+                let _role = monitor.enter("second warpgroup");
+                // SAFETY: once for each warpgroup.
+                second(&mut unsafe { warpgroup(1) })
+            }),
+        ]
+    })
+}
+
+/// Initialises, meets the cluster, and runs roles until all have ended.
+fn split<'env>(
+    cluster: u32,
+    init: impl FnOnce(),
+    spawn: impl for<'s> FnOnce(&'s thread::Scope<'s, 'env>, &'env Monitor) -> vec::Vec<thread::ScopedJoinHandle<'s, ()>>,
+) {
+    // SAFETY: the monitor of the cluster that runs this block outlives its roles.
+    let monitor: &'env Monitor = match current() {
+        Some(m) => unsafe { &*m },
+        None => panic!("a block runs in a launch"),
+    };
+    init();
+    // All blocks of the cluster have initialised their slots before any is used.
+    monitor.ready.fetch_add(1, Ordering::AcqRel);
+    wait_until(|| monitor.ready.load(Ordering::Acquire) >= cluster, || "a block waits for its cluster".into());
+    thread::scope(|s| {
+        let roles = spawn(s, monitor);
         let _waits = Waits::new(monitor);
         join(roles);
     })
@@ -86,8 +111,11 @@ macro_rules! __kernel {
         call { $call:expr }
     ) => {
         const _: () = {
-            const SHARED: &[usize] = &[$(<$s_ty as $crate::__private::Shared>::BYTES),*];
-            const SHARED_BYTES: usize = $crate::__private::shared_offset(SHARED, SHARED.len());
+            const SHARED: &[(usize, usize)] = &[$((
+                <$s_ty as $crate::__private::Shared>::BYTES,
+                <$s_ty as $crate::__private::Shared>::TAIL,
+            )),*];
+            const SHARED_BYTES: usize = $crate::__private::shared_tail(SHARED, SHARED.len());
             const THREADS: usize = <$cta_ty as $crate::__private::Block>::THREADS;
             const CLUSTER: usize = <$cta_ty as $crate::__private::Block>::CLUSTER;
             const _: () = assert!(
@@ -119,6 +147,7 @@ macro_rules! __kernel {
                     $(let $s = unsafe {
                         <$s_ty as $crate::__private::Shared>::claim(
                             at.shared_at(const { $crate::__private::shared_offset(SHARED, $s_index) }),
+                            at.shared_at(const { $crate::__private::shared_tail(SHARED, $s_index) }),
                         )
                     };)*
                     $call; // outside `unsafe`: it is the kernel's code

@@ -2,9 +2,12 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
-use super::{Barrier, Wgmma, Width};
+use super::{Barrier, RowValues, Wgmma, Width};
 use crate::element::Element;
-use crate::layout::swizzle_128b;
+use crate::layout::{swizzle_128b, tile_offset};
+use crate::mma::Packed;
+use crate::roles::WarpGroup;
+use crate::rows::AccRows;
 use crate::tma::{SPAN, TmaTile};
 use crate::view::Window;
 
@@ -55,6 +58,18 @@ pub struct Smem {
 }
 
 impl Smem {
+    /// # Safety
+    /// The four bytes are the caller's to write.
+    pub(crate) unsafe fn store_u32(self, v: u32) {
+        // SAFETY: the caller's.
+        unsafe { (self.ptr as *mut u32).write(v) }
+    }
+    /// # Safety
+    /// Nobody writes the four bytes at the same time.
+    pub(crate) unsafe fn load_u32(self) -> u32 {
+        // SAFETY: the caller's.
+        unsafe { (self.ptr as *const u32).read() }
+    }
     pub(crate) fn add(self, bytes: usize) -> Self {
         Smem { ptr: self.ptr.wrapping_add(bytes), ..self }
     }
@@ -121,21 +136,100 @@ pub(crate) unsafe fn multicast<T: Element, const R: usize, const C: usize, const
     }
 }
 
-/// Rounds and writes 64 rows of a warpgroup's accumulator, clipped to the window.
+/// Rounds and writes the rows of a warpgroup's accumulator, clipped to the window.
 ///
 /// # Safety
 /// The window is the caller's alone.
-pub(crate) unsafe fn store_rows<T: Element<Value = f32>, const N: usize>(
+pub(crate) unsafe fn store_rows<T: Element<Value = f32>, const N: usize, const H: usize>(
     w: &Window<T>,
-    regs: &<Width<N> as Wgmma>::Regs,
+    regs: &[<Width<N> as Wgmma>::Regs; H],
 ) where
     Width<N>: Wgmma,
 {
-    let regs = regs.as_ref();
-    for r in 0..w.rows as usize {
+    for r in 0..(w.rows as usize).min(64 * H) {
+        let regs = regs[r / 64].as_ref();
         for c in 0..(w.cols as usize).min(N) {
             // SAFETY: inside the window.
-            unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(regs[r * N + c])) }
+            unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(regs[r % 64 * N + c])) }
         }
+    }
+}
+
+/// Writes a value a row into the first column of a window, clipped.
+///
+/// # Safety
+/// The window is the caller's alone.
+pub(crate) unsafe fn store_column(w: &Window<f32>, values: RowValues) {
+    for (r, v) in values.iter().enumerate().take(if w.cols > 0 { w.rows as usize } else { 0 }) {
+        // SAFETY: inside the window.
+        unsafe { w.ptr.add(r * w.stride as usize).write(*v) }
+    }
+}
+
+/// Writes a packed operand into a shared tile of 64 rows.
+///
+/// # Safety
+/// The tile at `base` is the caller's to write.
+pub(crate) unsafe fn write_packed<T: Element<Value = f32>, const K: usize>(
+    _: &mut WarpGroup,
+    base: Smem,
+    value: &Packed<T, K>,
+) where
+    Width<K>: Wgmma,
+{
+    for (i, v) in value.regs.as_ref().iter().enumerate() {
+        let at = tile_offset(64, i / K, i % K * size_of::<T>());
+        // SAFETY: inside the tile.
+        unsafe { (base.ptr.add(at) as *mut T).write(T::from_value(*v)) }
+    }
+}
+
+/// Reads a shared tile of 64 rows.
+///
+/// # Safety
+/// The tile is full.
+pub(crate) unsafe fn read_packed<T: Element<Value = f32>, const K: usize>(
+    _: &mut WarpGroup,
+    base: Smem,
+) -> Packed<T, K>
+where
+    Width<K>: Wgmma,
+{
+    let mut values = std::vec![0.0; 64 * K];
+    for (i, v) in values.iter_mut().enumerate() {
+        let at = tile_offset(64, i / K, i % K * size_of::<T>());
+        // SAFETY: inside the tile.
+        *v = unsafe { (base.ptr.add(at) as *const T).read() }.to_value();
+    }
+    Packed::new(Width::<K>::packed(values))
+}
+
+/// Writes a value a row.
+///
+/// # Safety
+/// The row at `base` is the caller's to write.
+pub(crate) unsafe fn write_row(_: &mut WarpGroup, base: Smem, value: &AccRows) {
+    // SAFETY: 64 f32.
+    unsafe { (base.ptr as *mut RowValues).write(value.values) }
+}
+
+/// Reads a value a row.
+///
+/// # Safety
+/// The row is full.
+pub(crate) unsafe fn read_row(_: &mut WarpGroup, base: Smem) -> AccRows {
+    // SAFETY: 64 f32.
+    AccRows::new(unsafe { (base.ptr as *const RowValues).read() })
+}
+
+/// Zeroes rows `from..rows` of a shared tile.
+///
+/// # Safety
+/// The tile is the caller's to write.
+pub(crate) unsafe fn zero_rows<T>(_: &mut WarpGroup, base: Smem, rows: usize, cols: usize, from: u32) {
+    for slab in 0..cols * size_of::<T>() / SPAN {
+        let at = slab * rows * SPAN + from as usize * SPAN;
+        // SAFETY: inside the tile.
+        unsafe { base.ptr.add(at).write_bytes(0, (rows - from as usize) * SPAN) }
     }
 }

@@ -6,7 +6,8 @@ use std::vec::Vec;
 
 use crate::element::{Element, bf16, f16};
 use crate::layout::tile_offset;
-use crate::shared::{All, Rows};
+use crate::mma::Packed;
+use crate::shared::{Major, Right, Rows};
 use crate::tma::SPAN;
 
 /// A width as a type, so that traits can be implemented for the widths that exist.
@@ -34,6 +35,20 @@ impl MmaElement for bf16 {}
 pub unsafe trait Wgmma {
     #[doc(hidden)]
     type Regs: AsRef<[f32]> + AsMut<[f32]>;
+    /// Rounded already, so exact as `f32`. On the heap, where it stays when its owner moves.
+    #[doc(hidden)]
+    type Packed: AsRef<[f32]>;
+    #[doc(hidden)]
+    fn packed(values: Vec<f32>) -> Self::Packed;
+    #[doc(hidden)]
+    fn pack<T: Pack16>(d: &Self::Regs) -> Self::Packed {
+        Self::packed(d.as_ref().iter().map(|x| T::from_value(*x).to_value()).collect())
+    }
+    /// `f(value, rows[row])` of every element.
+    #[doc(hidden)]
+    fn map_rows(d: Self::Regs, rows: RowValues, f: impl Fn(f32, f32) -> f32) -> Self::Regs {
+        Self::map(d, |row, _, x| f(x, rows[row as usize]))
+    }
     #[doc(hidden)]
     fn zero() -> Self::Regs;
     #[doc(hidden)]
@@ -44,6 +59,10 @@ macro_rules! wgmma {
         // SAFETY: the width is in the table.
         unsafe impl Wgmma for Width<$n> {
             type Regs = Vec<f32>;
+            type Packed = Vec<f32>;
+            fn packed(values: Vec<f32>) -> Vec<f32> {
+                values
+            }
             fn zero() -> Vec<f32> {
                 vec![0.0; 64 * $n]
             }
@@ -58,52 +77,114 @@ macro_rules! wgmma {
 }
 crate::widths::widths!(wgmma);
 
+/// The values of a warpgroup's 64 rows.
+pub(crate) type RowValues = [f32; 64];
+
+pub(crate) fn zip_rows(a: RowValues, b: RowValues, f: impl Fn(f32, f32) -> f32) -> RowValues {
+    core::array::from_fn(|i| f(a[i], b[i]))
+}
+
+/// Folds every row.
+pub(crate) fn fold_acc_rows<const N: usize>(regs: &<Width<N> as Wgmma>::Regs, f: impl Fn(f32, f32) -> f32) -> RowValues
+where
+    Width<N>: Wgmma,
+{
+    let regs = regs.as_ref();
+    core::array::from_fn(|r| regs[r * N + 1..(r + 1) * N].iter().fold(regs[r * N], |a, b| f(a, *b)))
+}
+
+/// `H` values of `make`.
+pub(crate) fn stack<R, const H: usize>(make: impl Fn() -> R) -> [R; H] {
+    core::array::from_fn(|_| make())
+}
+
+/// `f(h, regs[h])`.
+pub(crate) fn map_stack<R, const H: usize>(regs: [R; H], f: impl Fn(u32, R) -> R) -> [R; H] {
+    let mut h = 0;
+    regs.map(|r| {
+        h += 1;
+        f(h - 1, r)
+    })
+}
+
 /// A product that was started and not yet computed.
 pub(crate) struct Pending(Option<Operands>);
 
 struct Operands {
-    a: *const u8,
-    a_slab: usize,
+    a: Left,
     b: *const u8,
+    b_slab: usize,
+    transposed: bool,
     n: usize,
     k: usize,
-    compute: unsafe fn(&Operands, &mut [f32]),
+    compute: unsafe fn(&Operands, usize, &mut [f32]),
+}
+
+enum Left {
+    Shared { base: *const u8, slab: usize },
+    Packed(*const f32),
 }
 
 impl Pending {
     pub(crate) fn none() -> Self {
         Pending(None)
     }
-    fn compute(&mut self, regs: &mut [f32]) {
+    fn compute<R: AsMut<[f32]>>(&mut self, regs: &mut [R]) {
         if let Some(operands) = self.0.take() {
-            // SAFETY: the slots are still held: the group owns them until after this call.
-            unsafe { (operands.compute)(&operands, regs) }
+            for (h, regs) in regs.iter_mut().enumerate() {
+                // SAFETY: the slots are still held: the group owns them until after this call.
+                unsafe { (operands.compute)(&operands, h, regs.as_mut()) }
+            }
         }
     }
 }
 
-/// Puts off `regs += A B^T`, and computes what was put off before.
+/// Puts off `regs += A B`, and computes what was put off before.
 ///
 /// # Safety
 /// The operands stay full until the next call, or `settle`.
-pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const C: usize>(
-    regs: &mut <Width<N> as Wgmma>::Regs,
+pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const K: usize, const H: usize, M: Major>(
+    regs: &mut [<Width<N> as Wgmma>::Regs; H],
     pending: &mut Pending,
-    a: &Rows<'_, T, C>,
-    b: &All<'_, T, N, C>,
+    a: &Rows<'_, T, K, H>,
+    b: &Right<'_, T, N, K, M>,
 ) where
     Width<N>: Wgmma,
 {
-    pending.compute(regs.as_mut());
-    pending.0 = Some(Operands { a: a.base.ptr, a_slab: a.slab, b: b.base.ptr, n: N, k: C, compute: product::<T> });
+    pending.compute(regs);
+    let a = Left::Shared { base: a.base.ptr, slab: a.slab };
+    pending.0 = Some(operands(a, b));
+}
+
+/// As [`issue`], the left operand in registers.
+///
+/// # Safety
+/// As for [`issue`].
+pub(crate) unsafe fn issue_packed<T: MmaElement, const N: usize, const K: usize, M: Major>(
+    regs: &mut <Width<N> as Wgmma>::Regs,
+    pending: &mut Pending,
+    a: &Packed<T, K>,
+    b: &Right<'_, T, N, K, M>,
+) where
+    Width<N>: Wgmma,
+    Width<K>: Wgmma,
+{
+    pending.compute(core::slice::from_mut(regs));
+    pending.0 = Some(operands(Left::Packed(a.regs.as_ref().as_ptr()), b));
+}
+
+fn operands<T: MmaElement, const N: usize, const K: usize, M: Major>(a: Left, b: &Right<'_, T, N, K, M>) -> Operands {
+    Operands { a, b: b.base.ptr, b_slab: b.slab, transposed: M::TRANSPOSED, n: N, k: K, compute: product::<T> }
 }
 
 /// Computes what was put off.
-pub(crate) fn settle<const N: usize>(regs: &mut <Width<N> as Wgmma>::Regs, pending: &mut Pending)
-where
+pub(crate) fn settle<const N: usize, const H: usize>(
+    regs: &mut [<Width<N> as Wgmma>::Regs; H],
+    pending: &mut Pending,
+) where
     Width<N>: Wgmma,
 {
-    pending.compute(regs.as_mut());
+    pending.compute(regs);
 }
 
 /// Nothing runs by itself.
@@ -130,14 +211,26 @@ unsafe fn unpack<T: Element<Value = f32>>(base: *const u8, slab: usize, rows: us
 
 /// # Safety
 /// The operands' slots are full.
-unsafe fn product<T: MmaElement>(o: &Operands, regs: &mut [f32]) {
-    let (mut a, mut b) = (Vec::with_capacity(64 * o.k), Vec::with_capacity(o.n * o.k));
-    // SAFETY: 64 rows of A, n rows of B, k columns each.
+unsafe fn product<T: MmaElement>(o: &Operands, h: usize, regs: &mut [f32]) {
+    let (mut left, mut b) = (Vec::new(), Vec::with_capacity(o.n * o.k));
+    // SAFETY: 64 rows of A; n rows of B and k columns, or, transposed, k rows and n columns.
     unsafe {
-        unpack::<T>(o.a, o.a_slab, 64, o.k, &mut a);
-        unpack::<T>(o.b, o.n * SPAN, o.n, o.k, &mut b);
+        let a = match o.a {
+            Left::Shared { base, slab } => {
+                unpack::<T>(base.add(h * 64 * SPAN), slab, 64, o.k, &mut left);
+                &left[..]
+            }
+            Left::Packed(values) => core::slice::from_raw_parts(values, 64 * o.k),
+        };
+        if o.transposed {
+            unpack::<T>(o.b, o.b_slab, o.k, o.n, &mut b);
+            let by_columns: Vec<f32> = (0..o.n * o.k).map(|i| b[i % o.k * o.n + i / o.k]).collect();
+            accumulate(regs, a, &by_columns, 64, o.n, o.k);
+        } else {
+            unpack::<T>(o.b, o.b_slab, o.n, o.k, &mut b);
+            accumulate(regs, a, &b, 64, o.n, o.k);
+        }
     }
-    accumulate(regs, &a, &b, 64, o.n, o.k);
 }
 
 /// `c += A B^T` on plain row-major `f32`: m x n, m x k, n x k.

@@ -97,12 +97,18 @@ pub(crate) fn release(empty: Barrier, cluster: u32) {
     }
 }
 
-/// The running warpgroup meets, and what it read of a slot is behind it also for the peers in its cluster.
+/// Warpgroup `index`, the running one, meets, and what it read of a slot is behind it also for the peers in its cluster.
 #[inline(always)]
-pub(crate) fn meet_before_release(cluster: u32) {
+pub(crate) fn meet_before_release(index: u32, cluster: u32) {
     if cluster > 1 {
         // SAFETY: a fence.
         unsafe { asm!("fence.acq_rel.cluster;", options(nostack)) }
     }
-    warpgroup_barrier(tid() / 128 - 1)
+    warpgroup_barrier(index)
+}
+
+/// One arrival by the running thread, after what its warpgroup wrote before it met.
+#[inline(always)]
+pub(crate) fn publish(full: Barrier) {
+    full.arrive()
 }

@@ -23,23 +23,25 @@ pub(crate) fn wait_copies<const N: usize>() {
     unsafe { asm!("cp.async.wait_group {};", const N, options(nostack)) }
 }
 
-/// Starts copying 16 bytes, past L1; or puts zeros there.
+/// If `go`, starts copying 16 bytes, past L1, if `n > i`, and puts zeros there otherwise. Predicated, not branched: a
+/// branch would keep the products around it apart.
 ///
 /// # Safety
-/// Both addresses are 16-byte aligned; `to` is the caller's; if `inside`, `from` may be read.
+/// Both addresses are 16-byte aligned; `to` is the caller's; if `n > i`, `from` may be read.
 #[inline(always)]
-unsafe fn copy_16<T>(to: Smem, from: *const T, inside: bool) {
-    let bytes = if inside { 16u32 } else { 0 };
+unsafe fn copy_16<T>(to: Smem, from: *const T, n: u32, i: u32, go: u32) {
     // SAFETY: the caller's.
     unsafe {
-        asm!("cp.async.cg.shared.global.L2::128B [{0}], [{1}], 16, {2};", in(reg32) to.0, in(reg64) from, in(reg32) bytes, options(nostack))
+        asm!("{{ .reg .pred p, q; .reg .b32 s; setp.gt.u32 p, {2}, {3}; setp.ne.u32 q, {4}, 0; selp.b32 s, 16, 0, p;
+             @q cp.async.cg.shared.global.L2::128B [{0}], [{1}], 16, s; }}",
+            in(reg32) to.0, in(reg64) from, in(reg32) n, in(reg32) i, in(reg32) go, options(nostack))
     }
 }
 
-/// The same for 4 bytes.
+/// Starts copying 4 bytes; or puts zeros there.
 ///
 /// # Safety
-/// As for [`copy_16`], 4-byte aligned.
+/// Both addresses are 4-byte aligned; `to` is the caller's; if `inside`, `from` may be read.
 #[inline(always)]
 unsafe fn copy_4<T>(to: Smem, from: *const T, inside: bool) {
     let bytes = if inside { 4u32 } else { 0 };
@@ -76,52 +78,91 @@ unsafe fn copy_elements<T>(to: Smem, from: *const T, left: u32) {
     }
 }
 
-/// A number that the compiler does not know: loops up to it stay loops.
-#[inline(always)]
-fn opaque(n: u32) -> u32 {
-    let r: u32;
-    // SAFETY: arithmetic on a register.
-    unsafe { asm!("mov.b32 {0}, {1};", out(reg32) r, in(reg32) n, options(pure, nomem, nostack)) }
-    r
+/// Where a thread begins in an operand tile of rows of `ROW` bytes, and how it goes on.
+struct Part<T> {
+    to: Smem,
+    from: *const T,
+    row: u32,
+    /// Elements of its columns that lie inside the window.
+    left: u32,
+    /// Elements to the next row that it copies, `ROWS` further down.
+    jump: usize,
 }
 
-/// Starts bringing `R` rows of `ROW` bytes to the operand tile at `to`, zeros for what lies outside the window. They are
-/// there when every thread has waited for its copies and the block has met.
+/// Rows that a block copies at once, 16 bytes a thread.
+const fn rows_at_once<const R: usize, const ROW: usize, const THREADS: usize>() -> usize {
+    assert!(R * ROW / 16 % THREADS == 0, "the threads of a block share an operand tile evenly");
+    THREADS / (ROW / 16)
+}
+
+#[inline(always)]
+fn part<T: Element, const ROW: usize>(to: Smem, w: &Window<T>, rows: usize) -> Part<T> {
+    let (chunks, in_chunk) = const { (ROW as u32 / 16, 16 / size_of::<T>() as u32) };
+    let (row, chunk) = (tid() / chunks, tid() % chunks);
+    let column = chunk * in_chunk;
+    Part {
+        to: to.add(operand_offset(ROW, row as usize, chunk as usize * 16)),
+        from: (w.ptr as *const T).wrapping_add((row as u64 * w.stride + column as u64) as usize),
+        row,
+        left: if column < w.cols { w.cols - column } else { 0 },
+        jump: (rows as u64 * w.stride) as usize,
+    }
+}
+
+/// All addresses that a copy of the window reads, or'ed as far as alignment goes.
+#[inline(always)]
+fn alignment<T>(w: &Window<T>) -> u32 {
+    w.ptr as u32 | (w.stride * size_of::<T>() as u64) as u32
+}
+
+/// Whether the window can be copied 16 bytes at a time: chunks are aligned, and lie inside or outside as a whole.
+#[inline(always)]
+pub(crate) fn in_chunks<T>(w: &Window<T>) -> bool {
+    (alignment(w) % 16) | (w.cols * size_of::<T>() as u32 % 16) == 0
+}
+
+/// If `go`, starts bringing `R` rows of `ROW` bytes to the operand tile at `to`, zeros for what lies outside the window.
+/// They are there when every thread has waited for its copies and the block has met. Straight-line code.
+///
+/// # Safety
+/// By the whole block of `THREADS` threads; the tile is the block's to write; if `go`, the window is `in_chunks`.
+#[inline(always)]
+pub(crate) unsafe fn copy_chunks<T: Element, const R: usize, const ROW: usize, const THREADS: usize>(
+    to: Smem,
+    w: &Window<T>,
+    go: bool,
+) {
+    let rows = const { rows_at_once::<R, ROW, THREADS>() };
+    let p = part::<T, ROW>(to, w, rows);
+    // Rows of the window from this thread's first on: then constants tell which of its chunks are inside.
+    let inside = if p.left > 0 && w.rows > p.row { w.rows - p.row } else { 0 };
+    let mut from = p.from;
+    let mut i = 0;
+    while i < const { R / rows_at_once::<R, ROW, THREADS>() } {
+        // SAFETY: the caller's.
+        unsafe { copy_16(p.to.add(i * rows * ROW), from, inside, (i * rows) as u32, go as u32) };
+        from = from.wrapping_add(p.jump);
+        i += 1;
+    }
+}
+
+/// As [`copy_chunks`], of any window, in smaller pieces: small code rather than fast.
 ///
 /// # Safety
 /// By the whole block of `THREADS` threads; the tile is the block's to write.
 #[inline(always)]
-pub(crate) unsafe fn fill<T: Element, const R: usize, const ROW: usize, const THREADS: usize>(to: Smem, w: &Window<T>) {
-    let chunks = const { ROW / 16 };
-    let in_chunk = const { 16 / size_of::<T>() as u32 };
-    // Rows that the block copies at once.
-    let rows = const {
-        assert!(R * ROW / 16 % THREADS == 0, "the threads of a block share an operand tile evenly");
-        THREADS / (ROW / 16)
-    };
-    let t = tid() as usize;
-    let (r, column) = ((t / chunks) as u32, (t % chunks) as u32 * in_chunk);
-    let to = to.add(operand_offset(ROW, t / chunks, t % chunks * 16));
-    let from = (w.ptr as *const T).wrapping_add((r as u64 * w.stride + column as u64) as usize);
-    let jump = (rows as u64 * w.stride) as usize;
-    let left = if column < w.cols { w.cols - column } else { 0 };
-    let place = w.ptr as u64 | w.stride * size_of::<T>() as u64;
-    if place % 16 == 0 && w.cols % in_chunk == 0 {
-        let inside = if left > 0 { w.rows } else { 0 };
-        let mut i = 0;
-        while i < R / rows {
-            // SAFETY: chunks lie inside or outside as a whole.
-            unsafe { copy_16(to.add(i * rows * ROW), from.wrapping_add(i * jump), r + ((i * rows) as u32) < inside) };
-            i += 1;
-        }
-        return;
-    }
-    // Not the common case: kept small rather than fast.
-    let words = size_of::<T>() == 4 || (place % 4 == 0 && w.cols % 2 == 0);
-    let (mut to, mut from, mut r) = (to, from, r);
-    let mut i = opaque((R / rows) as u32);
-    while i > 0 {
-        let left = if r < w.rows { left } else { 0 };
+pub(crate) unsafe fn copy_pieces<T: Element, const R: usize, const ROW: usize, const THREADS: usize>(
+    to: Smem,
+    w: &Window<T>,
+) {
+    let rows = const { rows_at_once::<R, ROW, THREADS>() };
+    let Part { mut to, mut from, mut row, left, jump } = part::<T, ROW>(to, w, rows);
+    let words = size_of::<T>() == 4 || (alignment(w) % 4 == 0 && w.cols % 2 == 0);
+    // Strides are below 2^63: this is R, which the compiler does not know. The loop stays a loop, of the same trips for all.
+    let end = R as u32 + (w.stride >> 63) as u32;
+    let mut first = 0;
+    while first < end {
+        let left = if row < w.rows { left } else { 0 };
         if words {
             let in_word = const { 4 / size_of::<T>() };
             let mut e = 0;
@@ -134,7 +175,7 @@ pub(crate) unsafe fn fill<T: Element, const R: usize, const ROW: usize, const TH
             // SAFETY: elements of 2 bytes, and only those inside are read.
             unsafe { copy_elements(to, from, left) };
         }
-        (to, from, r) = (to.add(rows * ROW), from.wrapping_add(jump), r + rows as u32);
-        i -= 1;
+        (to, from, row) = (to.add(rows * ROW), from.wrapping_add(jump), row + rows as u32);
+        first += rows as u32;
     }
 }

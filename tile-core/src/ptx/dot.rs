@@ -5,7 +5,7 @@
 
 use core::arch::asm;
 
-use super::cp_async::{commit_copies, fill, wait_copies};
+use super::cp_async::{commit_copies, copy_chunks, copy_pieces, in_chunks, wait_copies};
 use super::element::Pack16;
 use super::mma_sync::{BlockProduct, Split};
 use super::smem::Smem;
@@ -121,37 +121,117 @@ pub(crate) unsafe fn dot<
 ) where
     Split<M, N, THREADS>: BlockProduct,
 {
+    if steps == 0 {
+        return;
+    }
     // SAFETY: the caller's.
     unsafe { T::run::<M, N, K, STAGES, THREADS>(regs, ring, steps, operands) };
     wait_copies::<0>();
     block_barrier();
 }
 
-/// Starts filling the stage at `to`, if there is such a step. Always ends a group, so that groups count steps.
+/// Starts filling the stage at `to` for step `step`, if there is such a step, with what can be copied 16 bytes at a time.
+/// What can not is left to [`fill_rest`]: true for A, for B.
 ///
 /// # Safety
-/// As for [`fill`].
+/// By the whole block; the stage is the block's to write.
 #[inline(always)]
 unsafe fn fill_stage<'a, T: DotElement, const M: usize, const N: usize, const K: usize, const THREADS: usize>(
     to: Smem,
     step: u32,
     steps: u32,
     operands: &impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>),
+) -> (bool, bool) {
+    // Past the end: a tile that exists, not copied.
+    let (go, step) = if step < steps { (true, step) } else { (false, steps - 1) };
+    let (a, b) = operands(step);
+    let (fits_a, fits_b) = (in_chunks(&a.window), in_chunks(&b.window));
+    // SAFETY: the caller's. A row has 64 bytes or 128: `Stages` has seen to that.
+    unsafe {
+        if const { K * size_of::<T>() == 64 } {
+            copy_chunks::<T, M, 64, THREADS>(to, &a.window, go & fits_a);
+            copy_chunks::<T, N, 64, THREADS>(to.add(M * 64), &b.window, go & fits_b);
+        } else {
+            copy_chunks::<T, M, 128, THREADS>(to, &a.window, go & fits_a);
+            copy_chunks::<T, N, 128, THREADS>(to.add(M * 128), &b.window, go & fits_b);
+        }
+    }
+    (go & !fits_a, go & !fits_b)
+}
+
+/// Brings what [`fill_stage`] left, and ends the step's group: groups count steps, also empty ones.
+///
+/// # Safety
+/// As for [`fill_stage`].
+#[inline(always)]
+unsafe fn fill_rest<'a, T: DotElement, const M: usize, const N: usize, const K: usize, const THREADS: usize>(
+    to: Smem,
+    step: u32,
+    rest: (bool, bool),
+    operands: &impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>),
 ) {
-    if step < steps {
-        let (a, b) = operands(step);
-        // SAFETY: the caller's. A row has 64 bytes or 128: `Stages` has seen to that.
+    if rest.0 | rest.1 {
+        // Asked for again, rather than kept in registers that the products need.
+        let (a, b) = operands(opaque(step));
+        // SAFETY: the caller's.
         unsafe {
             if const { K * size_of::<T>() == 64 } {
-                fill::<T, M, 64, THREADS>(to, &a.window);
-                fill::<T, N, 64, THREADS>(to.add(M * 64), &b.window);
+                if rest.0 {
+                    copy_pieces::<T, M, 64, THREADS>(to, &a.window);
+                }
+                if rest.1 {
+                    copy_pieces::<T, N, 64, THREADS>(to.add(M * 64), &b.window);
+                }
             } else {
-                fill::<T, M, 128, THREADS>(to, &a.window);
-                fill::<T, N, 128, THREADS>(to.add(M * 128), &b.window);
+                if rest.0 {
+                    copy_pieces::<T, M, 128, THREADS>(to, &a.window);
+                }
+                if rest.1 {
+                    copy_pieces::<T, N, 128, THREADS>(to.add(M * 128), &b.window);
+                }
             }
         }
     }
     commit_copies();
+}
+
+/// The same number, as far as the compiler knows another one.
+#[inline(always)]
+fn opaque(n: u32) -> u32 {
+    let r: u32;
+    // SAFETY: arithmetic on a register.
+    unsafe { asm!("mov.b32 {0}, {1};", out(reg32) r, in(reg32) n, options(nomem, nostack)) }
+    r
+}
+
+/// Fills the first `STAGES - 1` stages.
+///
+/// # Safety
+/// As for [`dot`].
+#[inline(always)]
+unsafe fn fill_first<
+    'a,
+    T: DotElement,
+    const M: usize,
+    const N: usize,
+    const K: usize,
+    const STAGES: usize,
+    const THREADS: usize,
+>(
+    ring: Smem,
+    steps: u32,
+    operands: &impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>),
+) {
+    let mut s = 0;
+    while s < STAGES as u32 - 1 {
+        let to = ring.add(s as usize * const { (M + N) * K * size_of::<T>() });
+        // SAFETY: the caller's.
+        unsafe {
+            let rest = fill_stage::<T, M, N, K, THREADS>(to, s, steps, operands);
+            fill_rest::<T, M, N, K, THREADS>(to, s, rest, operands);
+        }
+        s += 1;
+    }
 }
 
 /// Waits until all but the newest `STAGES - 2` steps have landed, for every thread.
@@ -165,6 +245,21 @@ fn await_stage<const STAGES: usize>() {
         _ => wait_copies::<4>(),
     }
     block_barrier();
+}
+
+/// The warp's fragments of 16 of depth, the `deep`th such of the stage at `at`: 32 bytes each, an XOR in a lane's offset.
+///
+/// # Safety
+/// By the whole warp; the stage is full.
+#[inline(always)]
+unsafe fn load<P: BlockProduct, const M: usize, const K: usize>(
+    at: Smem,
+    lanes: (usize, usize),
+    deep: usize,
+) -> P::Fragments {
+    let (a, b) = (at.add(lanes.0 ^ deep * 32), at.add(M * K * 2).add(lanes.1 ^ deep * 32));
+    // SAFETY: the caller's.
+    unsafe { if const { K * 2 == 64 } { P::load::<64>(a, b) } else { P::load::<128>(a, b) } }
 }
 
 /// # Safety
@@ -190,47 +285,36 @@ unsafe fn tensor_loop<
     let (row, stage) = const { (K * 2, (M + N) * K * 2) };
     // SAFETY: stages are filled once all have read them (the barrier of the step before), and read once filled.
     unsafe {
-        let mut s = 0;
-        while s < STAGES - 1 {
-            fill_stage::<T, M, N, K, THREADS>(ring.add(s * stage), s as u32, steps, &operands);
-            s += 1;
-        }
+        fill_first::<T, M, N, K, STAGES, THREADS>(ring, steps, &operands);
         await_stage::<STAGES>();
-        let (a, b) = Split::<M, N, THREADS>::lanes(row);
-        // 16 of depth are 32 bytes: an XOR in the lane's offset.
-        let load = #[inline(always)]
-        |at: Smem, deep: usize| {
-            let (a, b) = (at.add(a ^ deep * 32), at.add(M * row).add(b ^ deep * 32));
-            if const { K * 2 == 64 } {
-                Split::<M, N, THREADS>::load::<64>(a, b)
-            } else {
-                Split::<M, N, THREADS>::load::<128>(a, b)
-            }
-        };
-        let (mut read, mut write) = (0, (STAGES - 1) * stage);
-        let mut now = load(ring, 0);
+        let lanes = Split::<M, N, THREADS>::lanes(row);
+        let (mut read, mut write) = (ring, ring.add((STAGES - 1) * stage));
+        let end = ring.add(STAGES * stage);
+        let mut now = load::<Split<M, N, THREADS>, M, K>(ring, lanes, 0);
         let mut k = 0;
         while k < steps {
-            // The stage that the step before read: all have met since.
-            let next = load(ring.add(read), 1);
-            fill_stage::<T, M, N, K, THREADS>(ring.add(write), k + (STAGES as u32 - 1), steps, &operands);
-            write = read;
+            let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 1);
+            // Into the stage that the step before read: all have met since.
+            let step = k + (STAGES as u32 - 1);
+            let rest = fill_stage::<T, M, N, K, THREADS>(write, step, steps, &operands);
             multiply(regs, &now);
             now = next;
             if const { K == 64 } {
-                let next = load(ring.add(read), 2);
+                let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 2);
                 multiply(regs, &now);
-                let last = load(ring.add(read), 3);
+                let last = load::<Split<M, N, THREADS>, M, K>(read, lanes, 3);
                 multiply(regs, &next);
                 now = last;
             }
+            fill_rest::<T, M, N, K, THREADS>(write, step, rest, &operands);
             await_stage::<STAGES>();
-            read += stage;
-            if read == STAGES * stage {
-                read = 0;
+            write = read;
+            read = read.add(stage);
+            if read.0 == end.0 {
+                read = ring;
             }
             // After the last step these are stale, and not used.
-            let next = load(ring.add(read), 0);
+            let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 0);
             multiply(regs, &now);
             now = next;
             k += 1;
@@ -252,18 +336,17 @@ unsafe fn fma_loop<'a, const M: usize, const N: usize, const K: usize, const STA
     let (row, stage) = const { (K * 4, (M + N) * K * 4) };
     // SAFETY: stages are filled once all have read them (the barrier of the step), and read once filled.
     unsafe {
-        let mut s = 0;
-        while s < STAGES - 1 {
-            fill_stage::<f32, M, N, K, THREADS>(ring.add(s * stage), s as u32, steps, &operands);
-            s += 1;
-        }
-        let (mut read, mut write) = (0, (STAGES - 1) * stage);
+        fill_first::<f32, M, N, K, STAGES, THREADS>(ring, steps, &operands);
+        let (mut read, mut write) = (ring, ring.add((STAGES - 1) * stage));
+        let end = ring.add(STAGES * stage);
         let mut k = 0;
         while k < steps {
             await_stage::<STAGES>();
-            fill_stage::<f32, M, N, K, THREADS>(ring.add(write), k + (STAGES as u32 - 1), steps, &operands);
+            let step = k + (STAGES as u32 - 1);
+            let rest = fill_stage::<f32, M, N, K, THREADS>(write, step, steps, &operands);
+            fill_rest::<f32, M, N, K, THREADS>(write, step, rest, &operands);
             write = read;
-            let (a, b) = (ring.add(read), ring.add(read + M * row));
+            let (a, b) = (read, read.add(M * row));
             let mut chunk = 0;
             while chunk < row / 16 {
                 if const { K * 4 == 64 } {
@@ -273,9 +356,9 @@ unsafe fn fma_loop<'a, const M: usize, const N: usize, const K: usize, const STA
                 }
                 chunk += 1;
             }
-            read += stage;
-            if read == STAGES * stage {
-                read = 0;
+            read = read.add(stage);
+            if read.0 == end.0 {
+                read = ring;
             }
             k += 1;
         }
@@ -312,6 +395,14 @@ pub(crate) unsafe fn store_block<T: DotElement, const M: usize, const N: usize, 
     }
 }
 
+/// One exchange of a transpose: lanes that differ in `bit` swap an off-diagonal word.
+#[inline(always)]
+fn exchange(lo: u32, hi: u32, lane: u32, bit: u32) -> (u32, u32) {
+    let odd = lane & bit != 0;
+    let got = shuffle_xor(if odd { lo } else { hi }, bit);
+    if odd { (got, hi) } else { (lo, got) }
+}
+
 /// The four lanes that share a row exchange values, so that each has eight neighbours: 16 bytes.
 ///
 /// # Safety
@@ -319,37 +410,32 @@ pub(crate) unsafe fn store_block<T: DotElement, const M: usize, const N: usize, 
 #[inline(always)]
 unsafe fn store_16bit<T: Pack16>(w: &Window<T>, whole: bool, row: u32, column: u32, v: [[f32; 2]; 4]) {
     let (lane, t) = (tid() % 4, tid() % 32);
-    let [a, b, c, d] =
-        [T::pack(v[0][0], v[0][1]), T::pack(v[1][0], v[1][1]), T::pack(v[2][0], v[2][1]), T::pack(v[3][0], v[3][1])];
-    // A transpose of 4 x 4 words between 4 lanes, in two exchanges.
-    let exchange = #[inline(always)]
-    |lo: u32, hi: u32, bit: u32| {
-        let odd = lane & bit != 0;
-        let got = shuffle_xor(if odd { lo } else { hi }, bit);
-        if odd { (got, hi) } else { (lo, got) }
-    };
-    let ((a, b), (c, d)) = (exchange(a, b, 1), exchange(c, d, 1));
-    let ((a, c), (b, d)) = (exchange(a, c, 2), exchange(b, d, 2));
-    let (r, c0) = (row + t / 4, column + lane * 8);
-    let to = w.ptr.wrapping_add((r as u64 * w.stride + c0 as u64) as usize);
-    if whole {
-        // SAFETY: inside, aligned.
-        unsafe {
-            asm!("st.global.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}};", in(reg64) to, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack))
+    if !whole {
+        let r = row + t / 4;
+        let mut i = 0;
+        while i < 4 {
+            let c = column + lane * 2 + 8 * i as u32;
+            let to = w.ptr.wrapping_add((r as u64 * w.stride + c as u64) as usize);
+            let left = if r < w.rows && c < w.cols { w.cols - c } else { 0 };
+            // SAFETY: only elements inside the window are written.
+            unsafe {
+                asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.gt.u32 p, {1}, 0; setp.gt.u32 q, {1}, 1; @p st.global.b16 [{2}], l; @q st.global.b16 [{2}+2], h; }}",
+                    in(reg32) T::pack(v[i][0], v[i][1]), in(reg32) left, in(reg64) to, options(nostack));
+            }
+            i += 1;
         }
         return;
     }
-    let left = if r < w.rows && c0 < w.cols { w.cols - c0 } else { 0 };
-    let words = [a, b, c, d];
-    let mut i = 0;
-    while i < 4 {
-        // SAFETY: only elements inside the window are written.
-        unsafe {
-            asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.gt.u32 p, {1}, {3}; setp.gt.u32 q, {1}, {4}; @p st.global.b16 [{2}], l; @q st.global.b16 [{2}+2], h; }}",
-                in(reg32) words[i], in(reg32) left, in(reg64) to.wrapping_add(2 * i),
-                in(reg32) 2 * i as u32, in(reg32) 2 * i as u32 + 1, options(nostack));
-        }
-        i += 1;
+    let [a, b, c, d] =
+        [T::pack(v[0][0], v[0][1]), T::pack(v[1][0], v[1][1]), T::pack(v[2][0], v[2][1]), T::pack(v[3][0], v[3][1])];
+    // A transpose of 4 x 4 words between 4 lanes, in two exchanges.
+    let ((a, b), (c, d)) = (exchange(a, b, lane, 1), exchange(c, d, lane, 1));
+    let ((a, c), (b, d)) = (exchange(a, c, lane, 2), exchange(b, d, lane, 2));
+    let (r, c0) = (row + t / 4, column + lane * 8);
+    let to = w.ptr.wrapping_add((r as u64 * w.stride + c0 as u64) as usize);
+    // SAFETY: inside, aligned.
+    unsafe {
+        asm!("st.global.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}};", in(reg64) to, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack))
     }
 }
 

@@ -7,10 +7,10 @@ use super::smem::Smem;
 use super::sync::*;
 use super::tma::wait_stores_read;
 use super::wgmma::{MmaElement, Wgmma, Width, commit, fence, tie_after_wait};
-use crate::layout::k_major_descriptor;
-use crate::pipeline::Channel;
-use crate::roles::{Cta, Output, WarpGroup, warpgroup};
-use crate::shared::{All, Rows};
+use crate::layout::{k_major_descriptor, mn_major_descriptor};
+use crate::mma::Packed;
+use crate::roles::{WarpGroup, warpgroup};
+use crate::shared::{Major, Right, Rows};
 use crate::tma::SPAN;
 
 #[doc(hidden)]
@@ -47,19 +47,17 @@ pub fn finish<const CLUSTER: usize>() {
     }
 }
 
-/// See [`Cta::roles`].
+/// Splits the block into a producer and consumer warpgroups: see [`Cta::roles`](crate::roles::Cta::roles).
 #[inline(always)]
-pub(crate) fn roles<C: Channel, O: Output, const THREADS: usize, const CLUSTER: usize>(
-    _cta: Cta<THREADS, CLUSTER>,
-    channel: C,
-    output: O,
-    producer: impl for<'p> FnOnce(&mut C::Producer<'p>) + Send,
-    consumer: impl for<'p> Fn(&mut WarpGroup, &mut C::Consumer<'p>, O::Part) + Sync,
+pub(crate) fn roles<P, const THREADS: usize, const CLUSTER: usize>(
+    _: Place,
+    init: impl FnOnce(),
+    producer: impl FnOnce(),
+    part: impl Fn(u32, u32) -> P,
+    consumer: impl Fn(&mut WarpGroup, P),
 ) {
-    let consumers = (THREADS / 128 - 1) as u32;
     if tid() == 0 {
-        // SAFETY: one thread, before any end exists.
-        unsafe { channel.init(consumers) };
+        init();
         Barrier::publish_inits();
     }
     if CLUSTER > 1 {
@@ -75,9 +73,7 @@ pub(crate) fn roles<C: Channel, O: Output, const THREADS: usize, const CLUSTER: 
             _ => {}
         }
         if tid() == 0 {
-            let mut end = channel.producer(consumers);
-            producer(&mut end);
-            C::drain(end);
+            producer();
         }
         if tid() < 32 {
             warp_barrier();
@@ -89,15 +85,58 @@ pub(crate) fn roles<C: Channel, O: Output, const THREADS: usize, const CLUSTER: 
             _ => {}
         }
         let index = group - 1;
+        let part = part(cluster_rank_of::<CLUSTER>(), index);
         // SAFETY: once for each warpgroup.
-        let (mut wg, part) =
-            unsafe { (warpgroup(index), output.part(cluster_rank_of::<CLUSTER>() * consumers + index, index)) };
-        consumer(&mut wg, &mut channel.consumer(), part);
-        // What a leaked group left in flight, and stores that still read this block's memory.
-        super::wait::<0>();
-        #[cfg(target_feature = "sm_90a")]
-        wait_stores_read::<0>();
+        consumer(&mut unsafe { warpgroup(index) }, part);
+        leave();
     }
+}
+
+/// Splits the block into two warpgroups: see [`Cta::pair`](crate::roles::Cta::pair).
+#[inline(always)]
+pub(crate) fn pair(init: impl FnOnce(), first: impl FnOnce(&mut WarpGroup), second: impl FnOnce(&mut WarpGroup)) {
+    if tid() == 0 {
+        init();
+        Barrier::publish_inits();
+    }
+    block_barrier();
+    // SAFETY: once for each warpgroup.
+    unsafe {
+        if tid() / 128 == 0 {
+            first(&mut warpgroup(0));
+            leave();
+        } else {
+            second(&mut warpgroup(1));
+            leave();
+        }
+    }
+}
+
+/// At the end of a warpgroup's role: waits for what a leaked group left in flight, and for stores that still read this
+/// block's memory.
+#[inline(always)]
+fn leave() {
+    super::wait::<0>();
+    #[cfg(target_feature = "sm_90a")]
+    wait_stores_read::<0>();
+}
+
+/// `f` by one thread of the running warpgroup.
+///
+/// # Safety
+/// By the whole warpgroup.
+#[inline(always)]
+pub(crate) unsafe fn by_one_thread(f: impl FnOnce()) {
+    if tid() % 128 == 0 {
+        f()
+    }
+    warp_barrier();
+}
+
+/// Warpgroup `index`, the running one, meets.
+#[inline(always)]
+pub(crate) fn meet(index: u32) {
+    warpgroup_barrier(index)
 }
 
 #[inline(always)]
@@ -114,39 +153,118 @@ impl Pending {
     }
 }
 
-/// Starts `regs += A B^T` as one group.
+/// `$body` for each slab of 64 in depth, straight-line.
+macro_rules! slabs {
+    ($n:expr, |$s:ident| $body:expr) => {
+        slabs!(@ $n, $s, $body, 0 1 2 3 4 5 6 7 8)
+    };
+    (@ $n:expr, $s:ident, $body:expr, $($i:literal)*) => {
+        const { assert!($n <= 9, "products are at most 576 deep") };
+        $(if $i < const { $n } {
+            let $s: usize = $i;
+            $body
+        })*
+    };
+}
+
+/// The descriptor of a right operand from slab `slab` of its depth on.
+#[inline(always)]
+fn right<T, const N: usize, const K: usize, M: Major>(b: &Right<'_, T, N, K, M>, base: Smem, slab: usize) -> u64 {
+    if M::TRANSPOSED {
+        mn_major_descriptor(base.add(slab * 64 * SPAN).0, b.slab as u32)
+    } else {
+        k_major_descriptor(base.add(slab * b.slab).0)
+    }
+}
+
+/// Starts `regs += A B` as one group.
 ///
 /// # Safety
 /// By the whole warpgroup; operands stay full until the group has retired.
 #[inline(always)]
-pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const C: usize>(
-    regs: &mut <Width<N> as Wgmma>::Regs,
+pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const K: usize, const H: usize, M: Major>(
+    regs: &mut [<Width<N> as Wgmma>::Regs; H],
     _: &mut Pending,
-    a: &Rows<'_, T, C>,
-    b: &All<'_, T, N, C>,
+    a: &Rows<'_, T, K, H>,
+    b: &Right<'_, T, N, K, M>,
 ) where
     Width<N>: Wgmma,
 {
+    let (a_base, b_base) = (a.base.here(), b.base.here());
     fence();
-    let mut slab = 0;
-    while slab < C * 2 / SPAN {
-        let (da, db) =
-            (k_major_descriptor(a.base.add(slab * a.slab).0), k_major_descriptor(b.base.add(slab * N * SPAN).0));
+    slabs!(K * 2 / SPAN, |slab| {
+        let (a, b) = (a_base.add(slab * a.slab), right(b, b_base, slab));
         // SAFETY: the caller's; behind the fence.
-        unsafe { T::issue::<Width<N>>(regs, da, db) };
-        slab += 1;
-    }
+        unsafe {
+            T::issue::<Width<N>, M>(&mut regs[0], k_major_descriptor(a.0), b);
+            if H > 1 {
+                T::issue::<Width<N>, M>(&mut regs[H - 1], k_major_descriptor(a.add(64 * SPAN).0), b);
+            }
+        }
+    });
+    commit();
+}
+
+/// As [`issue`], the left operand in registers.
+///
+/// # Safety
+/// As for [`issue`], and nobody touches the registers.
+#[inline(always)]
+pub(crate) unsafe fn issue_packed<T: MmaElement, const N: usize, const K: usize, M: Major>(
+    regs: &mut <Width<N> as Wgmma>::Regs,
+    _: &mut Pending,
+    a: &Packed<T, K>,
+    b: &Right<'_, T, N, K, M>,
+) where
+    Width<N>: Wgmma,
+    Width<K>: Wgmma,
+{
+    let b_base = b.base.here();
+    fence();
+    slabs!(K * 2 / SPAN, |slab| {
+        let a = Width::<K>::packed_slab(&a.regs, slab);
+        // SAFETY: the caller's; behind the fence.
+        unsafe { T::issue_packed::<Width<N>, M>(regs, a, right(b, b_base, slab)) };
+    });
     commit();
 }
 
 /// Waits for everything in flight and orders later uses of `regs` behind it.
 #[inline(always)]
-pub(crate) fn settle<const N: usize>(regs: &mut <Width<N> as Wgmma>::Regs, _: &mut Pending)
+pub(crate) fn settle<const N: usize, const H: usize>(regs: &mut [<Width<N> as Wgmma>::Regs; H], _: &mut Pending)
 where
     Width<N>: Wgmma,
 {
     super::wait::<0>();
-    tie_after_wait::<Width<N>>(regs);
+    tie_after_wait::<Width<N>>(&mut regs[0]);
+    if H > 1 {
+        tie_after_wait::<Width<N>>(&mut regs[H - 1]);
+    }
+}
+
+/// `H` values of `make`, one or two, without a loop.
+#[inline(always)]
+pub(crate) fn stack<R: Copy, const H: usize>(make: impl Fn() -> R) -> [R; H] {
+    let mut all = core::mem::MaybeUninit::<[R; H]>::uninit();
+    let to = all.as_mut_ptr() as *mut R;
+    // SAFETY: H is one or two (asserted by `Acc::zero`); all are written.
+    unsafe {
+        to.write(make());
+        if H > 1 {
+            to.add(1).write(make());
+        }
+        all.assume_init()
+    }
+}
+
+/// `f(h, regs[h])` of both, without a loop.
+#[inline(always)]
+pub(crate) fn map_stack<R: Copy, const H: usize>(mut regs: [R; H], f: impl Fn(u32, R) -> R) -> [R; H] {
+    regs[0] = f(0, regs[0]);
+    if H > 1 {
+        regs[H - 1] = f(1, regs[H - 1]);
+    }
+    regs
 }
 
 /// The PTX entry of one kernel instance, with the record for the PTX pass.
@@ -176,8 +294,11 @@ macro_rules! __kernel {
         call { $call:expr }
     ) => {
         const _: () = {
-            const SHARED: &[usize] = &[$(<$s_ty as $crate::__private::Shared>::BYTES),*];
-            const SHARED_BYTES: usize = $crate::__private::shared_offset(SHARED, SHARED.len());
+            const SHARED: &[(usize, usize)] = &[$((
+                <$s_ty as $crate::__private::Shared>::BYTES,
+                <$s_ty as $crate::__private::Shared>::TAIL,
+            )),*];
+            const SHARED_BYTES: usize = $crate::__private::shared_tail(SHARED, SHARED.len());
             const THREADS: usize = <$cta_ty as $crate::__private::Block>::THREADS;
             const CLUSTER: usize = <$cta_ty as $crate::__private::Block>::CLUSTER;
 
@@ -218,9 +339,14 @@ macro_rules! __kernel {
                     )
                 };
                 $(let $s = unsafe {
-                    <$s_ty as $crate::__private::Shared>::claim($crate::__private::backend::shared_at(
-                        const { $crate::__private::shared_offset(SHARED, $s_index) },
-                    ))
+                    <$s_ty as $crate::__private::Shared>::claim(
+                        $crate::__private::backend::shared_at(
+                            const { $crate::__private::shared_offset(SHARED, $s_index) },
+                        ),
+                        $crate::__private::backend::shared_at(
+                            const { $crate::__private::shared_tail(SHARED, $s_index) },
+                        ),
+                    )
                 };)*
                 $call; // outside `unsafe`: it is the kernel's code
                 $crate::__private::backend::finish::<CLUSTER>();

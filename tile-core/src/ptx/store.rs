@@ -3,12 +3,14 @@
 use core::arch::asm;
 
 use super::element::Pack16;
-use super::smem::Smem;
-use super::sync::{tid, warpgroup_barrier};
+use super::smem::{Smem, here};
+use super::sync::{shuffle_xor, tid, warp_barrier, warpgroup_barrier};
 use super::tma::{fence_for_bulk, store_box, wait_stores_read};
 use super::wgmma::{Wgmma, Width};
-use crate::layout::{accumulator_at, stmatrix_offset};
+use crate::layout::{accumulator_at, fragment_at, stmatrix_offset, tile_offset};
+use crate::mma::Packed;
 use crate::roles::WarpGroup;
+use crate::rows::AccRows;
 use crate::tma::{SPAN, STORE_ROWS};
 use crate::view::Window;
 
@@ -19,21 +21,42 @@ unsafe extern "unadjusted" {
     fn stmatrix_x4(to: *mut u8, a: u32, b: u32, c: u32, d: u32);
 }
 
-/// Rounds and writes 64 rows straight from the accumulator, clipped to the window.
+/// Rounds and writes the rows of an accumulator, clipped to the window.
 ///
 /// # Safety
 /// By the whole warpgroup, whose window it is.
 #[inline(always)]
-pub(crate) unsafe fn store_rows<T: Pack16, const N: usize>(w: &Window<T>, regs: &<Width<N> as Wgmma>::Regs)
+pub(crate) unsafe fn store_rows<T: Pack16, const N: usize, const H: usize>(
+    w: &Window<T>,
+    regs: &[<Width<N> as Wgmma>::Regs; H],
+) where
+    Width<N>: Wgmma,
+{
+    // SAFETY: the caller's.
+    unsafe {
+        store_64::<T, N>(w, 0, &regs[0]);
+        if H > 1 {
+            store_64::<T, N>(w, 64, &regs[H - 1]);
+        }
+    }
+}
+
+/// Rounds and writes 64 rows straight from the accumulator, clipped to the window.
+///
+/// # Safety
+/// As for [`store_rows`].
+#[inline(always)]
+unsafe fn store_64<T: Pack16, const N: usize>(w: &Window<T>, first: u32, regs: &<Width<N> as Wgmma>::Regs)
 where
     Width<N>: Wgmma,
 {
-    let (row, col) = accumulator_at(tid() % 128, 0);
+    let (row, col) = accumulator_at(here(tid() % 128), 0);
+    let row = first + row;
     let stride = w.stride as usize;
     let corner = w.ptr.wrapping_add(row as usize * stride + col as usize);
     // Pairs go out as one word where that is aligned.
     let words = (w.ptr as u64 | w.stride * 2) % 4 == 0;
-    if w.rows >= STORE_ROWS as u32 && w.cols >= N as u32 && words {
+    if w.rows >= first + STORE_ROWS as u32 && w.cols >= N as u32 && words {
         // SAFETY: the window holds 64 x N elements.
         Width::<N>::pairs(regs, |i, x, y| unsafe {
             *(corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8) as *mut u32) = T::pack(x, y);
@@ -53,12 +76,35 @@ where
     }
 }
 
-/// Rounds 64 rows into the warpgroup's staging buffers, 64 columns at a time, and has the copy engine store each.
+/// Rounds an accumulator into the warpgroup's staging buffers, 64 rows and columns at a time, and has the copy engine
+/// store each.
 ///
 /// # Safety
 /// By the whole warpgroup, whose buffers and rows they are.
 #[inline(always)]
-pub(crate) unsafe fn store_staged<T: Pack16, const N: usize, const BUFFERS: usize>(
+pub(crate) unsafe fn store_staged<T: Pack16, const N: usize, const BUFFERS: usize, const H: usize>(
+    wg: &mut WarpGroup,
+    buffers: Smem,
+    map: u64,
+    at: (u32, u32),
+    regs: &[<Width<N> as Wgmma>::Regs; H],
+) where
+    Width<N>: Wgmma,
+{
+    // SAFETY: the caller's.
+    unsafe {
+        stage_64::<T, N, BUFFERS>(wg, buffers, map, at, &regs[0]);
+        if H > 1 {
+            // the buffers go round: a multiple of their number was used
+            stage_64::<T, N, BUFFERS>(wg, buffers, map, (at.0, at.1 + 64), &regs[H - 1]);
+        }
+    }
+}
+
+/// # Safety
+/// As for [`store_staged`].
+#[inline(always)]
+unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
     wg: &mut WarpGroup,
     buffers: Smem,
     map: u64,
@@ -67,6 +113,7 @@ pub(crate) unsafe fn store_staged<T: Pack16, const N: usize, const BUFFERS: usiz
 ) where
     Width<N>: Wgmma,
 {
+    const { assert!(N / 64 % BUFFERS == 0, "a tile passes through each staging buffer equally often") };
     const { assert!(BUFFERS == 1 || BUFFERS == 2 || BUFFERS == 4, "1, 2 or 4 staging buffers") };
     let thread = tid() % 128;
     Width::<N>::groups(
@@ -107,4 +154,156 @@ pub(crate) unsafe fn store_staged<T: Pack16, const N: usize, const BUFFERS: usiz
             }
         },
     );
+}
+
+/// Writes a packed operand into a shared tile of 64 rows, for products and threads of any warpgroup to read once this one
+/// has met.
+///
+/// # Safety
+/// By the whole warpgroup; the tile at `base` is free.
+#[inline(always)]
+pub(crate) unsafe fn write_packed<T, const K: usize>(_: &mut WarpGroup, base: Smem, value: &Packed<T, K>)
+where
+    Width<K>: Wgmma,
+{
+    let thread = here(tid() % 128);
+    Width::<K>::packed_groups(
+        &value.regs,
+        #[inline(always)]
+        |g, [a, b, c, d]| {
+            let to = base.add(g / 4 * 64 * SPAN + stmatrix_offset(thread, g as u32 % 4) as usize);
+            #[cfg(target_feature = "sm_90a")]
+            // SAFETY: inside the tile.
+            unsafe {
+                stmatrix_x4(to.generic(), a, b, c, d)
+            }
+            #[cfg(not(target_feature = "sm_90a"))]
+            let _ = (to, a, b, c, d);
+        },
+    );
+    fence_for_bulk();
+}
+
+/// Reads a shared tile of 64 rows as a packed operand.
+///
+/// # Safety
+/// By the whole warpgroup; the tile is full.
+#[inline(always)]
+pub(crate) unsafe fn read_packed<T, const K: usize>(_: &mut WarpGroup, base: Smem) -> Packed<T, K>
+where
+    Width<K>: Wgmma,
+{
+    let thread = here(tid() % 128);
+    Packed::new(Width::<K>::packed_from(
+        #[inline(always)]
+        |i| {
+            let (row, k) = fragment_at(thread, i as u32 % 4);
+            let offset = tile_offset(64, row as usize, k as usize * 2 + i / 4 % 4 * 32) + i / 16 * 64 * SPAN;
+            // SAFETY: inside the tile.
+            unsafe { base.add(offset).load_u32() }
+        },
+    ))
+}
+
+/// Writes a value a row.
+///
+/// # Safety
+/// By the whole warpgroup; the row at `base` is free.
+#[inline(always)]
+pub(crate) unsafe fn write_row(_: &mut WarpGroup, base: Smem, value: &AccRows) {
+    let thread = here(tid() % 128);
+    let (row, column) = accumulator_at(thread, 0);
+    let at = base.add(row as usize * 4);
+    // by the lane that has the row's first column
+    if column == 0 {
+        // SAFETY: 64 words.
+        unsafe {
+            at.store_u32(value.values[0].to_bits());
+            at.add(32).store_u32(value.values[1].to_bits());
+        }
+    }
+    warp_barrier();
+}
+
+/// Reads a value a row.
+///
+/// # Safety
+/// By the whole warpgroup; the row is full.
+#[inline(always)]
+pub(crate) unsafe fn read_row(_: &mut WarpGroup, base: Smem) -> AccRows {
+    let (row, _) = accumulator_at(here(tid() % 128), 0);
+    let at = base.add(row as usize * 4);
+    // SAFETY: 64 words.
+    unsafe { AccRows::new([f32::from_bits(at.load_u32()), f32::from_bits(at.add(32).load_u32())]) }
+}
+
+/// Zeroes rows `from..rows` of a shared tile, for products of any warpgroup to read once this one has met.
+///
+/// # Safety
+/// By the whole warpgroup, whose tile it is.
+#[inline(always)]
+pub(crate) unsafe fn zero_rows<T>(_: &mut WarpGroup, base: Smem, rows: usize, cols: usize, from: u32) {
+    let slabs = (cols * size_of::<T>() / SPAN) as u32;
+    // 16 bytes at a time; the swizzle stays within a row of a slab
+    let chunks = (rows as u32 - from) * slabs * 8;
+    let mut i = tid() % 128;
+    while i < chunks {
+        let (row, slab, chunk) = (from + i / 8 / slabs, i / 8 % slabs, i % 8);
+        let at = base.add(slab as usize * rows * SPAN + row as usize * SPAN + chunk as usize * 16);
+        // SAFETY: inside the tile.
+        unsafe { asm!("st.shared.v4.b32 [{0}], {{{1}, {1}, {1}, {1}}};", in(reg32) at.0, in(reg32) 0u32, options(nostack)) }
+        i += 128;
+    }
+    fence_for_bulk();
+}
+
+/// Writes a value a row into the first column of a window, clipped.
+///
+/// # Safety
+/// By the whole warpgroup, whose window it is.
+#[inline(always)]
+pub(crate) unsafe fn store_column(w: &Window<f32>, values: RowValues) {
+    let (row, column) = accumulator_at(here(tid() % 128), 0);
+    let at = w.ptr.wrapping_add(row as usize * w.stride as usize);
+    // SAFETY: inside the window, by the lane that has the row's first column.
+    unsafe {
+        if column == 0 && w.cols > 0 {
+            if row < w.rows {
+                *at = values[0];
+            }
+            if row + 8 < w.rows {
+                *at.wrapping_add(8 * w.stride as usize) = values[1];
+            }
+        }
+    }
+    warp_barrier();
+}
+
+/// The values of rows r and r + 8 of the warp's 16.
+pub(crate) type RowValues = [f32; 2];
+
+#[inline(always)]
+pub(crate) fn zip_rows(a: RowValues, b: RowValues, f: impl Fn(f32, f32) -> f32) -> RowValues {
+    [f(a[0], b[0]), f(a[1], b[1])]
+}
+
+/// Folds every row by an associative and commutative `f`: in the thread, then over the four lanes that share the row.
+#[inline(always)]
+pub(crate) fn fold_acc_rows<const N: usize>(regs: &<Width<N> as Wgmma>::Regs, f: impl Fn(f32, f32) -> f32) -> RowValues
+where
+    Width<N>: Wgmma,
+{
+    let mut rows = [0.0; 2];
+    Width::<N>::pairs(
+        regs,
+        #[inline(always)]
+        |i, x, y| rows[i % 2] = if i < 2 { f(x, y) } else { f(rows[i % 2], f(x, y)) },
+    );
+    rows.map(
+        #[inline(always)]
+        |x| {
+            let x = f(x, f32::from_bits(shuffle_xor(x.to_bits(), 1)));
+            f(x, f32::from_bits(shuffle_xor(x.to_bits(), 2)))
+        },
+    )
 }

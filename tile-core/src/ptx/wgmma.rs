@@ -6,6 +6,7 @@
 
 use crate::element::{Element, bf16, f16};
 use crate::layout::accumulator_at;
+use crate::shared::Major;
 
 use super::sync::tid;
 
@@ -17,22 +18,30 @@ pub trait MmaElement: Element + super::element::Pack16 {
     /// # Safety
     /// As for [`issue`].
     #[doc(hidden)]
-    unsafe fn issue<W: Wgmma>(d: &mut W::Regs, a: u64, b: u64);
+    unsafe fn issue<W: Wgmma, M: Major>(d: &mut W::Regs, a: u64, b: u64);
+    /// # Safety
+    /// As for [`issue_packed`].
+    #[doc(hidden)]
+    unsafe fn issue_packed<W: Wgmma, M: Major>(d: &mut W::Regs, a: [u32; 16], b: u64);
 }
-impl MmaElement for bf16 {
-    #[inline(always)]
-    unsafe fn issue<W: Wgmma>(d: &mut W::Regs, a: u64, b: u64) {
-        // SAFETY: the caller's.
-        unsafe { W::issue_bf16(d, a, b) }
-    }
+macro_rules! element {
+    ($t:ty, $issue:ident $issue_t:ident $packed:ident $packed_t:ident) => {
+        impl MmaElement for $t {
+            #[inline(always)]
+            unsafe fn issue<W: Wgmma, M: Major>(d: &mut W::Regs, a: u64, b: u64) {
+                // SAFETY: the caller's.
+                unsafe { if M::TRANSPOSED { W::$issue_t(d, a, b) } else { W::$issue(d, a, b) } }
+            }
+            #[inline(always)]
+            unsafe fn issue_packed<W: Wgmma, M: Major>(d: &mut W::Regs, a: [u32; 16], b: u64) {
+                // SAFETY: the caller's.
+                unsafe { if M::TRANSPOSED { W::$packed_t(d, a, b) } else { W::$packed(d, a, b) } }
+            }
+        }
+    };
 }
-impl MmaElement for f16 {
-    #[inline(always)]
-    unsafe fn issue<W: Wgmma>(d: &mut W::Regs, a: u64, b: u64) {
-        // SAFETY: the caller's.
-        unsafe { W::issue_f16(d, a, b) }
-    }
-}
+element!(bf16, issue_bf16 issue_bf16_t packed_bf16 packed_bf16_t);
+element!(f16, issue_f16 issue_f16_t packed_f16 packed_f16_t);
 
 /// A width that warpgroup products have in this image.
 ///
@@ -45,12 +54,18 @@ impl MmaElement for f16 {
 )]
 pub unsafe trait Wgmma {
     #[doc(hidden)]
-    type Regs;
+    type Regs: Copy;
+    /// As the left operand of a further product: two elements a register.
+    #[doc(hidden)]
+    type Packed: Copy;
     #[doc(hidden)]
     fn zero() -> Self::Regs;
     /// `f(row, column, value)` of every element.
     #[doc(hidden)]
     fn map(d: Self::Regs, f: impl Fn(u32, u32, f32) -> f32) -> Self::Regs;
+    /// `f(value, rows[row])` of every element; a thread has two rows.
+    #[doc(hidden)]
+    fn map_rows(d: Self::Regs, rows: [f32; 2], f: impl Fn(f32, f32) -> f32) -> Self::Regs;
     /// `f(i, d[2i], d[2i+1])`.
     #[doc(hidden)]
     fn pairs(d: &Self::Regs, f: impl FnMut(usize, f32, f32));
@@ -58,9 +73,32 @@ pub unsafe trait Wgmma {
     #[doc(hidden)]
     fn groups(d: &Self::Regs, f: impl FnMut(usize, [f32; 8]));
     #[doc(hidden)]
+    fn pack<T: super::element::Pack16>(d: &Self::Regs) -> Self::Packed;
+    /// `f(i)` for every register.
+    #[doc(hidden)]
+    fn packed_from(f: impl Fn(usize) -> u32) -> Self::Packed;
+    /// `f(g, p[4g..4g+4])`: 16 columns.
+    #[doc(hidden)]
+    fn packed_groups(p: &Self::Packed, f: impl FnMut(usize, [u32; 4]));
+    /// `p[16s..16s+16]`: 64 columns.
+    #[doc(hidden)]
+    fn packed_slab(p: &Self::Packed, s: usize) -> [u32; 16];
+    #[doc(hidden)]
     unsafe fn issue_bf16(d: &mut Self::Regs, a: u64, b: u64);
     #[doc(hidden)]
     unsafe fn issue_f16(d: &mut Self::Regs, a: u64, b: u64);
+    #[doc(hidden)]
+    unsafe fn issue_bf16_t(d: &mut Self::Regs, a: u64, b: u64);
+    #[doc(hidden)]
+    unsafe fn issue_f16_t(d: &mut Self::Regs, a: u64, b: u64);
+    #[doc(hidden)]
+    unsafe fn packed_bf16(d: &mut Self::Regs, a: [u32; 16], b: u64);
+    #[doc(hidden)]
+    unsafe fn packed_f16(d: &mut Self::Regs, a: [u32; 16], b: u64);
+    #[doc(hidden)]
+    unsafe fn packed_bf16_t(d: &mut Self::Regs, a: [u32; 16], b: u64);
+    #[doc(hidden)]
+    unsafe fn packed_f16_t(d: &mut Self::Regs, a: [u32; 16], b: u64);
     #[doc(hidden)]
     fn tie(d: &mut Self::Regs);
 }
@@ -112,20 +150,44 @@ pub(crate) fn fence() {
     }
 }
 
+/// Four steps of 16 in depth. `$major` says how B lies, `$step` how far its steps are apart in units of 16 bytes.
 #[cfg(target_feature = "sm_90a")]
 macro_rules! issue {
-    ($name:ident, $types:literal, $n:literal, $r:literal, $i0:tt; $($i:tt)*) => {
+    ($name:ident, $types:literal, $major:literal, $step:literal, $n:literal, $r:literal, $i0:literal; $($i:literal)*) => {
         #[inline(always)]
         unsafe fn $name(d: &mut [f32; $r], a: u64, b: u64) {
             // SAFETY: descriptors of full slots, behind a fence; the group owns the accumulators until it is waited for.
             unsafe { core::arch::asm!(
-                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a0}, {b0}, 1, 1, 1, 0, 0;"),
-                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a1}, {b1}, 1, 1, 1, 0, 0;"),
-                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a2}, {b2}, 1, 1, 1, 0, 0;"),
-                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a3}, {b3}, 1, 1, 1, 0, 0;"),
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a0}, {b0}, 1, 1, 1, 0, ", $major, ";"),
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a1}, {b1}, 1, 1, 1, 0, ", $major, ";"),
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a2}, {b2}, 1, 1, 1, 0, ", $major, ";"),
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a3}, {b3}, 1, 1, 1, 0, ", $major, ";"),
                 inout(reg32) d[$i0], $(inout(reg32) d[$i],)*
                 a0 = in(reg64) a, a1 = in(reg64) a + 2, a2 = in(reg64) a + 4, a3 = in(reg64) a + 6,
-                b0 = in(reg64) b, b1 = in(reg64) b + 2, b2 = in(reg64) b + 4, b3 = in(reg64) b + 6,
+                b0 = in(reg64) b, b1 = in(reg64) b + $step, b2 = in(reg64) b + 2 * $step, b3 = in(reg64) b + 3 * $step,
+                options(nostack)) }
+        }
+    };
+}
+
+/// The same with A in registers.
+#[cfg(target_feature = "sm_90a")]
+macro_rules! issue_packed {
+    ($name:ident, $types:literal, $major:literal, $step:literal, $n:literal, $r:literal, $i0:literal; $($i:literal)*) => {
+        #[inline(always)]
+        unsafe fn $name(d: &mut [f32; $r], a: [u32; 16], b: u64) {
+            // SAFETY: as above; the group owns the registers of A, too.
+            unsafe { core::arch::asm!(
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b0}, 1, 1, 1, ", $major, ";"),
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {{{a4}, {a5}, {a6}, {a7}}}, {b1}, 1, 1, 1, ", $major, ";"),
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {{{a8}, {a9}, {a10}, {a11}}}, {b2}, 1, 1, 1, ", $major, ";"),
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {{{a12}, {a13}, {a14}, {a15}}}, {b3}, 1, 1, 1, ", $major, ";"),
+                inout(reg32) d[$i0], $(inout(reg32) d[$i],)*
+                a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+                a4 = in(reg32) a[4], a5 = in(reg32) a[5], a6 = in(reg32) a[6], a7 = in(reg32) a[7],
+                a8 = in(reg32) a[8], a9 = in(reg32) a[9], a10 = in(reg32) a[10], a11 = in(reg32) a[11],
+                a12 = in(reg32) a[12], a13 = in(reg32) a[13], a14 = in(reg32) a[14], a15 = in(reg32) a[15],
+                b0 = in(reg64) b, b1 = in(reg64) b + $step, b2 = in(reg64) b + 2 * $step, b3 = in(reg64) b + 3 * $step,
                 options(nostack)) }
         }
     };
@@ -133,10 +195,11 @@ macro_rules! issue {
 
 #[cfg(target_feature = "sm_90a")]
 macro_rules! wgmma {
-    ($n:literal, $r:literal, $i0:tt; $($i:tt)*) => {
+    ($n:literal, $r:literal, $i0:literal; $($i:literal)*; $($p:literal)*) => {
         // SAFETY: m64nNk16 with N/2 accumulators a thread.
         unsafe impl Wgmma for Width<$n> {
             type Regs = [f32; $r];
+            type Packed = [u32; $r / 2];
             #[inline(always)]
             fn zero() -> [f32; $r] {
                 // An array of a constant becomes a memset of local memory; of a value that LLVM can not see through, not.
@@ -155,6 +218,10 @@ macro_rules! wgmma {
                 [at($i0, d[$i0]), $(at($i, d[$i])),*]
             }
             #[inline(always)]
+            fn map_rows(d: [f32; $r], rows: [f32; 2], f: impl Fn(f32, f32) -> f32) -> [f32; $r] {
+                [f(d[$i0], rows[0]), $(f(d[$i], rows[$i / 2 % 2])),*]
+            }
+            #[inline(always)]
             fn pairs(d: &[f32; $r], mut f: impl FnMut(usize, f32, f32)) {
                 f(0, d[0], d[1]);
                 $(if $i % 2 == 0 { f($i / 2, d[$i], d[$i | 1]) })*
@@ -166,8 +233,34 @@ macro_rules! wgmma {
                     f($i / 8, [d[$i], d[$i | 1], d[$i | 2], d[$i | 3], d[$i | 4], d[$i | 5], d[$i | 6], d[$i | 7]])
                 })*
             }
-            issue!(issue_bf16, "bf16.bf16", $n, $r, $i0; $($i)*);
-            issue!(issue_f16, "f16.f16", $n, $r, $i0; $($i)*);
+            #[inline(always)]
+            fn pack<T: super::element::Pack16>(d: &[f32; $r]) -> [u32; $r / 2] {
+                [$(T::pack(d[2 * $p], d[2 * $p + 1])),*]
+            }
+            #[inline(always)]
+            fn packed_from(f: impl Fn(usize) -> u32) -> [u32; $r / 2] {
+                [$(f($p)),*]
+            }
+            #[inline(always)]
+            fn packed_groups(p: &[u32; $r / 2], mut f: impl FnMut(usize, [u32; 4])) {
+                $(if $p % 4 == 0 { f($p / 4, [p[$p], p[$p | 1], p[$p | 2], p[$p | 3]]) })*
+            }
+            #[inline(always)]
+            fn packed_slab(p: &[u32; $r / 2], s: usize) -> [u32; 16] {
+                let p = &p[16 * s..16 * s + 16];
+                [
+                    p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7],
+                    p[8], p[9], p[10], p[11], p[12], p[13], p[14], p[15],
+                ]
+            }
+            issue!(issue_bf16, "bf16.bf16", "0", 2, $n, $r, $i0; $($i)*);
+            issue!(issue_f16, "f16.f16", "0", 2, $n, $r, $i0; $($i)*);
+            issue!(issue_bf16_t, "bf16.bf16", "1", 128, $n, $r, $i0; $($i)*);
+            issue!(issue_f16_t, "f16.f16", "1", 128, $n, $r, $i0; $($i)*);
+            issue_packed!(packed_bf16, "bf16.bf16", "0", 2, $n, $r, $i0; $($i)*);
+            issue_packed!(packed_f16, "f16.f16", "0", 2, $n, $r, $i0; $($i)*);
+            issue_packed!(packed_bf16_t, "bf16.bf16", "1", 128, $n, $r, $i0; $($i)*);
+            issue_packed!(packed_f16_t, "f16.f16", "1", 128, $n, $r, $i0; $($i)*);
             #[inline(always)]
             fn tie(d: &mut [f32; $r]) {
                 // The compiler does not know that products were writing these: no use of them moves above this line.

@@ -1,0 +1,104 @@
+//! One `f32` for each row of a warpgroup's accumulator: what row reductions give and row-wise maps take.
+
+use core::marker::PhantomData;
+
+use crate::backend::{self, NotShared, RowValues, Wgmma, Width};
+use crate::mma::Acc;
+use crate::roles::WarpGroup;
+
+/// One `f32` for each of the 64 rows of an [`Acc`]. Each thread holds the values of the rows that it holds elements of,
+/// so a row-wise map moves no data. The values can not be taken out: they differ from lane to lane.
+///
+/// ```compile_fail,E0277
+/// use tilewright_core::prelude::*;
+/// fn captured_by_an_element_closure(acc: Acc<64>, rows: AccRows) -> Acc<64> {
+///     acc.map(|x| { let _ = rows.max(AccRows::splat(x)); x })
+/// }
+/// ```
+#[derive(Clone, Copy)]
+pub struct AccRows {
+    pub(crate) values: RowValues,
+    _p: NotShared,
+}
+
+impl AccRows {
+    pub(crate) fn new(values: RowValues) -> Self {
+        AccRows { values, _p: PhantomData }
+    }
+    /// `x` in every row.
+    #[inline(always)]
+    pub fn splat(x: f32) -> Self {
+        Self::new([x; size_of::<RowValues>() / 4])
+    }
+    /// `f` of every row's value.
+    #[inline(always)]
+    pub fn map(self, f: impl Fn(f32) -> f32 + Sync) -> Self {
+        Self::new(self.values.map(f))
+    }
+    /// `f(self, other)` row by row.
+    #[inline(always)]
+    pub fn zip(self, other: AccRows, f: impl Fn(f32, f32) -> f32 + Sync) -> Self {
+        Self::new(backend::zip_rows(self.values, other.values, f))
+    }
+    /// The larger of both.
+    #[inline(always)]
+    pub fn max(self, other: AccRows) -> Self {
+        self.zip(
+            other,
+            #[inline(always)]
+            |a, b| a.max(b),
+        )
+    }
+}
+impl core::ops::Add for AccRows {
+    type Output = AccRows;
+    #[inline(always)]
+    fn add(self, other: AccRows) -> AccRows {
+        self.zip(
+            other,
+            #[inline(always)]
+            |a, b| a + b,
+        )
+    }
+}
+impl core::ops::Mul for AccRows {
+    type Output = AccRows;
+    #[inline(always)]
+    fn mul(self, other: AccRows) -> AccRows {
+        self.zip(
+            other,
+            #[inline(always)]
+            |a, b| a * b,
+        )
+    }
+}
+
+impl<const N: usize> Acc<N>
+where
+    Width<N>: Wgmma,
+{
+    /// The largest element of every row.
+    #[inline(always)]
+    pub fn row_max(&self, _wg: &mut WarpGroup) -> AccRows {
+        AccRows::new(backend::fold_acc_rows::<N>(
+            &self.regs[0],
+            #[inline(always)]
+            |a, b| a.max(b),
+        ))
+    }
+    /// The sum of every row.
+    #[inline(always)]
+    pub fn row_sum(&self, _wg: &mut WarpGroup) -> AccRows {
+        AccRows::new(backend::fold_acc_rows::<N>(
+            &self.regs[0],
+            #[inline(always)]
+            |a, b| a + b,
+        ))
+    }
+    /// `f(element, value of its row)` of every element.
+    #[inline(always)]
+    pub fn map_rows(self, rows: AccRows, f: impl Fn(f32, f32) -> f32 + Sync) -> Self {
+        let [regs] = self.regs;
+        Acc { regs: [Width::<N>::map_rows(regs, rows.values, f)] }
+    }
+}

@@ -155,10 +155,7 @@ impl<'a, T: Element, const M: usize, const N: usize> Tiles<'a, T, M, N> {
     /// The tile in row `i` and column `j` of the grid. A tile outside is empty: it reads as zeros.
     #[inline(always)]
     pub fn tile(&self, i: u32, j: u32) -> TileRef<'a, T, M, N> {
-        TileRef {
-            window: Window::of(self.base.cast_mut(), &self.raw, i, j, M as u32, N as u32),
-            _p: PhantomData,
-        }
+        TileRef { window: Window::of(self.base.cast_mut(), &self.raw, i, j, M as u32, N as u32), _p: PhantomData }
     }
     /// The tiles of row `i` of the grid. A loop along a row takes them from here: the row is looked up once.
     #[inline(always)]
@@ -222,11 +219,8 @@ impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
         let w = &self.window;
         let at = j as u64 * N as u64;
         let left = if at < w.cols as u64 { w.cols - at as u32 } else { 0 };
-        let window = Window {
-            ptr: w.ptr.wrapping_add(at as usize),
-            cols: if left < N as u32 { left } else { N as u32 },
-            ..*w
-        };
+        let window =
+            Window { ptr: w.ptr.wrapping_add(at as usize), cols: if left < N as u32 { left } else { N as u32 }, ..*w };
         TileRef { window, _p: PhantomData }
     }
 }

@@ -325,14 +325,7 @@ unsafe fn tensor_loop<
 /// # Safety
 /// As for [`dot`].
 #[inline(always)]
-unsafe fn fma_loop<
-    'a,
-    const M: usize,
-    const N: usize,
-    const K: usize,
-    const STAGES: usize,
-    const THREADS: usize,
->(
+unsafe fn fma_loop<'a, const M: usize, const N: usize, const K: usize, const STAGES: usize, const THREADS: usize>(
     regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
     ring: Smem,
     steps: u32,
@@ -383,9 +376,8 @@ pub(crate) unsafe fn store_block<T: DotElement, const M: usize, const N: usize, 
 ) where
     Split<M, N, THREADS>: BlockProduct,
 {
-    let whole = w.rows == M as u32
-        && w.cols == N as u32
-        && (w.ptr as u64 | w.stride * size_of::<T>() as u64) % T::VECTOR == 0;
+    let whole =
+        w.rows == M as u32 && w.cols == N as u32 && (w.ptr as u64 | w.stride * size_of::<T>() as u64) % T::VECTOR == 0;
     if whole {
         Split::<M, N, THREADS>::fours(
             regs,

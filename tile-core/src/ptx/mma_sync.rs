@@ -74,7 +74,9 @@ unsafe fn mma_f16<const H: usize>(d: &mut [f32; 4], a: &[u32; 4], b: &[u32; 4]) 
 fn fma(a: f32, b: f32, c: f32) -> f32 {
     let d: f32;
     // SAFETY: arithmetic on registers.
-    unsafe { asm!("fma.rn.f32 {0}, {1}, {2}, {3};", out(reg32) d, in(reg32) a, in(reg32) b, in(reg32) c, options(pure, nomem, nostack)) }
+    unsafe {
+        asm!("fma.rn.f32 {0}, {1}, {2}, {3};", out(reg32) d, in(reg32) a, in(reg32) b, in(reg32) c, options(pure, nomem, nostack))
+    }
     d
 }
 

@@ -132,7 +132,13 @@ struct Product {
     path: Path,
 }
 
-fn multiply<T: gemm::Factor>(o: &Options, device: Device, a: &Matrix, b: &Matrix, runs: usize) -> Result<Product, Error> {
+fn multiply<T: gemm::Factor>(
+    o: &Options,
+    device: Device,
+    a: &Matrix,
+    b: &Matrix,
+    runs: usize,
+) -> Result<Product, Error> {
     let (m, n, k) = (a.rows, b.rows, a.cols);
     let stream = device.stream()?;
     let rounded = |x: &Matrix| x.data.iter().map(|&v| T::from_value(v as f32)).collect::<Vec<T>>();

@@ -68,7 +68,8 @@ pub fn write(path: &Path, rows: usize, cols: usize, data: &[f32]) -> Result<(), 
 impl Matrix {
     /// Rows and columns exchanged.
     pub fn transposed(&self) -> Matrix {
-        let data = (0..self.cols).flat_map(|c| (0..self.rows).map(move |r| (r, c))).map(|(r, c)| self.data[r * self.cols + c]);
+        let data =
+            (0..self.cols).flat_map(|c| (0..self.rows).map(move |r| (r, c))).map(|(r, c)| self.data[r * self.cols + c]);
         Matrix { rows: self.cols, cols: self.rows, data: data.collect() }
     }
 }

@@ -27,7 +27,7 @@ pub fn map2<X: Element, Y: Element, O: Element, S: Schedule, const M: usize, con
 }
 
 /// `y = a x + y`, in place.
-#[kernel(instances(f32 = <f32>, f16 = <f16>, bf16 = <bf16>))]
+#[kernel(min_blocks = 6, instances(f32 = <f32>, f16 = <f16>, bf16 = <bf16>))]
 pub fn axpy<T: Element<Value = f32>>(mut cta: Cta<256>, a: f32, x: Tiles<T, 1, 2048>, y: TilesMut<T, 1, 2048>) {
     for ((i, j), y) in y {
         let sum = cta.load(x.tile(i, j)).zip(&cta.load_mut(&y), |x, y| a * x + y);
@@ -36,7 +36,7 @@ pub fn axpy<T: Element<Value = f32>>(mut cta: Cta<256>, a: f32, x: Tiles<T, 1, 2
 }
 
 /// `out = x + y`.
-#[kernel(instances(f32 = <f32>, f16 = <f16>, bf16 = <bf16>))]
+#[kernel(min_blocks = 6, instances(f32 = <f32>, f16 = <f16>, bf16 = <bf16>))]
 pub fn add<T: Element<Value = f32>>(
     cta: Cta<256>,
     x: Tiles<T, 1, 2048>,
@@ -47,7 +47,7 @@ pub fn add<T: Element<Value = f32>>(
 }
 
 /// `out = x y`.
-#[kernel(instances(f32 = <f32>, f16 = <f16>, bf16 = <bf16>))]
+#[kernel(min_blocks = 6, instances(f32 = <f32>, f16 = <f16>, bf16 = <bf16>))]
 pub fn multiply<T: Element<Value = f32>>(
     cta: Cta<256>,
     x: Tiles<T, 1, 2048>,

@@ -67,7 +67,9 @@ mod sealed {
 }
 
 /// A type that register tiles compute in: `f32`, `i32` or `u32`. Sealed.
-pub trait Value: Copy + Send + Sync + PartialEq + PartialOrd + Default + core::fmt::Debug + 'static + sealed::Sealed {
+pub trait Value:
+    Copy + Send + Sync + PartialEq + PartialOrd + Default + core::fmt::Debug + 'static + sealed::Sealed
+{
     /// The 32 bits of the value, as they travel between threads.
     #[doc(hidden)]
     fn to_bits32(self) -> u32;
@@ -129,8 +131,16 @@ macro_rules! value {
         }
     };
 }
-value!(f32, f32::NEG_INFINITY, f32::INFINITY, |v| v.to_bits(), |b| f32::from_bits(b),
-    |x, y| x + y, backend::max_nan(x, y), backend::min_nan(x, y));
+value!(
+    f32,
+    f32::NEG_INFINITY,
+    f32::INFINITY,
+    |v| v.to_bits(),
+    |b| f32::from_bits(b),
+    |x, y| x + y,
+    backend::max_nan(x, y),
+    backend::min_nan(x, y)
+);
 value!(i32, i32::MIN, i32::MAX, |v| v as u32, |b| b as i32, |x, y| x.wrapping_add(y), Ord::max(x, y), Ord::min(x, y));
 value!(u32, 0, u32::MAX, |v| v, |b| b, |x, y| x.wrapping_add(y), Ord::max(x, y), Ord::min(x, y));
 

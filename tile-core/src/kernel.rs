@@ -288,9 +288,8 @@ unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for Til
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn facts(&self) -> Facts<'_> {
-        let tiles = self.raw.rows.div_ceil(M as u32) as u64
-            * self.raw.slabs as u64
-            * self.raw.cols.div_ceil(N as u32) as u64;
+        let tiles =
+            self.raw.rows.div_ceil(M as u32) as u64 * self.raw.slabs as u64 * self.raw.cols.div_ceil(N as u32) as u64;
         Facts { provenance: Some(self.provenance), mutable: true, tiles: Some(tiles) }
     }
     #[cfg(not(target_arch = "nvptx64"))]

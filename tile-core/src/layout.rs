@@ -130,9 +130,19 @@ pub trait Layout<const M: usize, const N: usize>: sealed::Sealed + 'static {
     /// Distinguishes layouts of one shape.
     #[doc(hidden)]
     const ID: usize;
+    /// Row and column of register 0 of thread `t`. The column is a multiple of `CHUNK`.
+    #[doc(hidden)]
+    fn first(t: u32) -> (u32, u32);
+    /// How far register `i` is from register 0, in rows and columns: the same in every thread.
+    #[doc(hidden)]
+    fn step(i: u32) -> (u32, u32);
     /// Row and column of register `i` of thread `t`.
     #[doc(hidden)]
-    fn at(t: u32, i: u32) -> (u32, u32);
+    #[inline(always)]
+    fn at(t: u32, i: u32) -> (u32, u32) {
+        let ((row, column), (down, across)) = (Self::first(t), Self::step(i));
+        (row + down, column + across)
+    }
 }
 
 /// A layout for blocks of `THREADS` threads. Sealed.
@@ -170,9 +180,14 @@ impl<const THREADS: usize, C: Chunks, const M: usize, const N: usize> Layout<M, 
     const CHUNK: usize = C::LEN;
     const ID: usize = C::LEN;
     #[inline(always)]
-    fn at(t: u32, i: u32) -> (u32, u32) {
+    fn first(t: u32) -> (u32, u32) {
+        let r = const { Self::threads_of_row(M) as u32 };
+        (t / r, t % r * C::LEN as u32)
+    }
+    #[inline(always)]
+    fn step(i: u32) -> (u32, u32) {
         let (r, c) = (const { Self::threads_of_row(M) as u32 }, const { C::LEN as u32 });
-        (t / r, i / c * (r * c) + t % r * c + i % c)
+        (0, i / c * (r * c) + i % c)
     }
 }
 
@@ -196,9 +211,14 @@ impl<const THREADS: usize, C: Chunks, const M: usize, const N: usize> Layout<M, 
     const CHUNK: usize = C::LEN;
     const ID: usize = C::LEN | 1 << 8;
     #[inline(always)]
-    fn at(t: u32, i: u32) -> (u32, u32) {
+    fn first(t: u32) -> (u32, u32) {
+        let across = const { (N / C::LEN) as u32 };
+        (t / across, t % across * C::LEN as u32)
+    }
+    #[inline(always)]
+    fn step(i: u32) -> (u32, u32) {
         let (across, c) = (const { (N / C::LEN) as u32 }, const { C::LEN as u32 });
-        (t / across + i / c * (THREADS as u32 / across), t % across * c + i % c)
+        (i / c * (THREADS as u32 / across), i % c)
     }
 }
 

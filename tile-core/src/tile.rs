@@ -81,11 +81,7 @@ impl<V: Value, const M: usize, const N: usize, L: Layout<M, N>> Tile<V, M, N, L>
 
     /// `f` of every element and its counterpart in `other`.
     #[inline(always)]
-    pub fn zip<W: Value, U: Value>(
-        &self,
-        other: &Tile<W, M, N, L>,
-        f: impl Fn(V, W) -> U + Sync,
-    ) -> Tile<U, M, N, L> {
+    pub fn zip<W: Value, U: Value>(&self, other: &Tile<W, M, N, L>, f: impl Fn(V, W) -> U + Sync) -> Tile<U, M, N, L> {
         let (rows, cols) = (least(self.rows, other.rows), least(self.cols, other.cols));
         self.with(self.values.zip::<W, U, L, M, N>(&other.values, f), rows, cols)
     }
@@ -118,12 +114,11 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
         self.fold_rows::<Least, CLUSTER>(cta)
     }
     #[inline(always)]
-    fn fold_rows<F: Fold<V>, const CLUSTER: usize>(
-        &self,
-        cta: &mut Cta<THREADS, CLUSTER>,
-    ) -> PerRow<V, M, THREADS> {
+    fn fold_rows<F: Fold<V>, const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<V, M, THREADS> {
         // SAFETY: the whole block is here: its token is borrowed exclusively.
-        PerRow { values: unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) } }
+        PerRow {
+            values: unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) },
+        }
     }
 
     /// `f` of every element and the value of its row.

@@ -33,8 +33,7 @@ impl Instance {
 
 impl Parse for Options {
     fn parse(input: ParseStream) -> syn::Result<Self> {
-        let mut options =
-            Options { arch: "sm_80".into(), persistent: false, min_blocks: 1, instances: Vec::new() };
+        let mut options = Options { arch: "sm_80".into(), persistent: false, min_blocks: 1, instances: Vec::new() };
         while !input.is_empty() {
             let key: Ident = input.parse()?;
             match key.to_string().as_str() {

@@ -90,7 +90,10 @@ fn check(function: &ItemFn, options: &Options) -> syn::Result<()> {
         [("async", sig.asyncness.is_some()), ("unsafe", sig.unsafety.is_some()), ("extern", sig.abi.is_some())]
     {
         if present {
-            return Err(syn::Error::new_spanned(sig, format!("a kernel is an ordinary safe function, not `{modifier}`")));
+            return Err(syn::Error::new_spanned(
+                sig,
+                format!("a kernel is an ordinary safe function, not `{modifier}`"),
+            ));
         }
     }
     let generic = sig.generics.params.iter().any(|p| !matches!(p, GenericParam::Lifetime(_)));

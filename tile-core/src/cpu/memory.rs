@@ -20,7 +20,8 @@ pub(crate) struct Arena {
 impl Arena {
     /// `bytes` for each of `blocks`. None if there is no memory.
     pub(crate) fn new(bytes: usize, blocks: usize) -> Self {
-        let layout = Layout::from_size_align(bytes.next_multiple_of(1024) * blocks, 1024).unwrap_or(Layout::new::<u8>());
+        let layout =
+            Layout::from_size_align(bytes.next_multiple_of(1024) * blocks, 1024).unwrap_or(Layout::new::<u8>());
         // SAFETY: the size is not zero: every block has scratch.
         let ptr = unsafe { alloc(layout) };
         if ptr.is_null() {

@@ -22,9 +22,9 @@ pub use run::{Block, Fault, Place, run};
 pub(crate) use barrier::*;
 pub(crate) use dot::{dot, store_block};
 pub(crate) use entry::*;
+pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
-pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 pub(crate) use memory::*;
 pub(crate) use tile::*;
 pub use wgmma::*;

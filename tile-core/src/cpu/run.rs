@@ -67,13 +67,8 @@ unsafe impl<A> Sync for Launch<A> {}
 /// Runs `workers` blocks (clusters, if the kernel has them) of a launch, as many at a time as there are processors, and
 /// waits for all of them.
 pub fn run<K: Kernel>(args: K::Args<'_>, workers: u32) -> Result<(), Fault> {
-    let launch = Launch {
-        args,
-        workers,
-        next: AtomicU32::new(0),
-        stop: AtomicBool::new(false),
-        fault: Mutex::new(None),
-    };
+    let launch =
+        Launch { args, workers, next: AtomicU32::new(0), stop: AtomicBool::new(false), fault: Mutex::new(None) };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(workers as usize);
     if threads <= 1 {
         work::<K>(&launch);

@@ -47,9 +47,7 @@ impl Barrier {
     pub(crate) fn arrive_at(self, rank: u32) {
         let remote = self.0.peer(rank);
         // SAFETY: the barrier is initialised (the cluster met since), and the block has not exited (it meets at its end).
-        unsafe {
-            asm!("mbarrier.arrive.shared::cluster.b64 _, [{0}];", in(reg32) remote, options(nostack))
-        }
+        unsafe { asm!("mbarrier.arrive.shared::cluster.b64 _, [{0}];", in(reg32) remote, options(nostack)) }
     }
     /// Waits until phase `phase` (0, 1, ...) has completed; -1 has always.
     #[inline(always)]

@@ -4,10 +4,10 @@
 //! everything that kernel code can see is uniform over its token, so `.aligned` operations are reached by all who must.
 //! And convergent operations are LLVM intrinsics (`sync`), never `asm!`, which LLVM would feel free to duplicate.
 
-pub mod element;
 mod barrier;
 mod cp_async;
 mod dot;
+pub mod element;
 mod entry;
 mod math;
 pub(crate) mod mma_sync;
@@ -22,9 +22,9 @@ pub use barrier::Barrier;
 pub use dot::DotElement;
 pub use element::Pack16;
 pub use entry::{__asm, BelongsToItsToken, NotShared, Place, finish, shared_at};
+pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
-pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 pub use mma_sync::{BlockProduct, Split};
 pub use smem::Smem;
 pub use wgmma::{MmaElement, Wgmma, Width};

@@ -52,7 +52,10 @@ impl<V: Value> Spread<V> {
         &self,
         f: impl Fn(V) -> U,
     ) -> Spread<U> {
-        spread::<U, L, M, N>(#[inline(always)] |i| f(self.0[i]))
+        spread::<U, L, M, N>(
+            #[inline(always)]
+            |i| f(self.0[i]),
+        )
     }
     #[inline(always)]
     pub(crate) fn zip<W: Value, U: Value, L: Layout<M, N>, const M: usize, const N: usize>(
@@ -60,7 +63,10 @@ impl<V: Value> Spread<V> {
         other: &Spread<W>,
         f: impl Fn(V, W) -> U,
     ) -> Spread<U> {
-        spread::<U, L, M, N>(#[inline(always)] |i| f(self.0[i], other.0[i]))
+        spread::<U, L, M, N>(
+            #[inline(always)]
+            |i| f(self.0[i], other.0[i]),
+        )
     }
     #[inline(always)]
     pub(crate) fn map_rows<P: Value, U: Value, L: Layout<M, N>, const M: usize, const N: usize>(
@@ -68,7 +74,10 @@ impl<V: Value> Spread<V> {
         per_row: &PerLine<P>,
         f: impl Fn(V, P) -> U,
     ) -> Spread<U> {
-        spread::<U, L, M, N>(#[inline(always)] |i| f(self.0[i], per_row.0[0]))
+        spread::<U, L, M, N>(
+            #[inline(always)]
+            |i| f(self.0[i], per_row.0[0]),
+        )
     }
     #[inline(always)]
     pub(crate) fn map_columns<P: Value, U: Value, L: Layout<M, N>, const M: usize, const N: usize>(
@@ -76,7 +85,10 @@ impl<V: Value> Spread<V> {
         per_column: &PerLine<P>,
         f: impl Fn(V, P) -> U,
     ) -> Spread<U> {
-        spread::<U, L, M, N>(#[inline(always)] |i| f(self.0[i], per_column.0[i % L::CHUNK]))
+        spread::<U, L, M, N>(
+            #[inline(always)]
+            |i| f(self.0[i], per_column.0[i % L::CHUNK]),
+        )
     }
 }
 
@@ -87,16 +99,25 @@ impl<V: Value> PerLine<V> {
     }
     #[inline(always)]
     pub(crate) fn splat(value: V, _: usize) -> Self {
-        Self::of(#[inline(always)] |_| value)
+        Self::of(
+            #[inline(always)]
+            |_| value,
+        )
     }
     // What is done for lines that a thread does not have is dropped by the compiler: nobody looks at it.
     #[inline(always)]
     pub(crate) fn map<U: Value>(&self, f: impl Fn(V) -> U) -> PerLine<U> {
-        PerLine::of(#[inline(always)] |i| f(self.0[i]))
+        PerLine::of(
+            #[inline(always)]
+            |i| f(self.0[i]),
+        )
     }
     #[inline(always)]
     pub(crate) fn zip<W: Value, U: Value>(&self, other: &PerLine<W>, f: impl Fn(V, W) -> U) -> PerLine<U> {
-        PerLine::of(#[inline(always)] |i| f(self.0[i], other.0[i]))
+        PerLine::of(
+            #[inline(always)]
+            |i| f(self.0[i], other.0[i]),
+        )
     }
 }
 
@@ -116,12 +137,76 @@ impl<T: Element, L: Layout<M, N>, const M: usize, const N: usize> Piece<T, L, M,
         let step = if M > 1 { w.stride * size_of::<T>() as u64 } else { 0 };
         (w.ptr as u64 | step) % Self::BYTES as u64 == 0
     }
+    /// Whether whole pieces are all there is.
+    #[inline(always)]
+    fn all_whole(w: &Window<T>) -> bool {
+        Self::aligned(w) && w.cols % Self::ELEMENTS as u32 == 0
+    }
 }
 
-/// Where an element lies.
-#[inline(always)]
-fn address<T>(w: &Window<T>, row: u32, col: u32) -> u64 {
-    w.ptr.wrapping_add((row as u64 * w.stride) as usize).wrapping_add(col as usize) as u64
+/// One thread's part of a window, as pointer and limits: everything about its registers but for constants.
+struct Share<T> {
+    /// Of register 0.
+    ptr: *mut T,
+    stride: u64,
+    /// Rows from register 0 to the end.
+    rows: u32,
+    /// Columns from there to the end; of these, how many are in whole pieces.
+    cols: u32,
+    in_pieces: u32,
+}
+
+impl<T: Element> Share<T> {
+    #[inline(always)]
+    fn of<L: Layout<M, N>, const M: usize, const N: usize>(w: &Window<T>) -> Self {
+        let (row, col) = L::first(tid());
+        let rows = w.rows.saturating_sub(row);
+        let cols = if rows > 0 { w.cols.saturating_sub(col) } else { 0 };
+        // where a thread has one row, `cols` says it all
+        let rows = if L::step(L::PER_THREAD as u32 - 1).0 == 0 { 1 } else { rows };
+        let whole = cols / Piece::<T, L, M, N>::ELEMENTS as u32 * Piece::<T, L, M, N>::ELEMENTS as u32;
+        Share {
+            ptr: w.ptr.wrapping_add((row as u64 * w.stride) as usize).wrapping_add(col as usize),
+            stride: w.stride,
+            rows,
+            cols,
+            in_pieces: if Piece::<T, L, M, N>::aligned(w) { whole } else { 0 },
+        }
+    }
+    /// Where register `i` lies.
+    #[inline(always)]
+    fn address<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> u64 {
+        let (down, across) = L::step(i as u32);
+        self.ptr.wrapping_add((down as u64 * self.stride) as usize).wrapping_add(across as usize) as u64
+    }
+    /// When the piece that begins with register `i` is inside.
+    #[inline(always)]
+    fn piece<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> Limits {
+        let (down, across) = L::step(i as u32);
+        Limits { row: down, rows: self.rows, at: across, limit: self.in_pieces }
+    }
+    /// How much of the piece that begins with register `i` is inside, if it is not whole.
+    #[inline(always)]
+    fn edge<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> Edge {
+        Edge { piece: self.piece::<L, M, N>(i), cols: self.cols }
+    }
+}
+
+/// An access happens if `row < rows` and `at < limit`. Compared where it happens, in the assembler text: as values that
+/// the compiler knows, dozens of such predicates would be kept in registers from one tile to the next.
+#[derive(Clone, Copy)]
+struct Limits {
+    row: u32,
+    rows: u32,
+    at: u32,
+    limit: u32,
+}
+
+/// Element `k` of a piece is accessed by itself if the piece is not accessed as a whole, and `at + k < cols`.
+#[derive(Clone, Copy)]
+struct Edge {
+    piece: Limits,
+    cols: u32,
 }
 
 /// Reads a window; zeros outside. All reads are under way before the first is waited for.
@@ -132,31 +217,28 @@ fn address<T>(w: &Window<T>, row: u32, col: u32) -> u64 {
 pub(crate) unsafe fn load_tile<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
     w: &Window<T>,
 ) -> Spread<T::Value> {
-    let t = tid();
+    let share = Share::of::<L, M, N>(w);
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let aligned = Piece::<T, L, M, N>::aligned(w);
-    let whole = #[inline(always)]
-    |row: u32, col: u32| aligned && row < w.rows && col + in_piece as u32 <= w.cols;
     let read = #[inline(always)]
     |q: usize| {
-        let (row, col) = L::at(t, (q * in_piece) as u32);
+        let (from, limits) = (share.address::<L, M, N>(q * in_piece), share.piece::<L, M, N>(q * in_piece));
         // SAFETY: aligned, and inside the window.
-        unsafe { load_piece::<KEEP>(const { Piece::<T, L, M, N>::BYTES }, address(w, row, col), whole(row, col)) }
+        unsafe { load_piece::<KEEP>(const { Piece::<T, L, M, N>::BYTES }, from, limits) }
     };
-    let words: [[u32; 4]; 16] = upto_16!(array, read, Piece::<T, L, M, N>::COUNT, [0; 4]);
-    let values =
-        spread::<T::Value, L, M, N>(#[inline(always)] |i| value::<T>(&words[i / in_piece], i % in_piece));
-    if aligned && w.cols % in_piece as u32 == 0 {
-        return values;
+    let mut words: [[u32; 4]; 16] = upto_16!(array, read, Piece::<T, L, M, N>::COUNT, [0; 4]);
+    if !Piece::<T, L, M, N>::all_whole(w) {
+        let mut read = #[inline(always)]
+        |q: usize| {
+            let (from, edge) = (share.address::<L, M, N>(q * in_piece), share.edge::<L, M, N>(q * in_piece));
+            // SAFETY: inside the window.
+            words[q] = unsafe { load_edge(size_of::<T>(), const { Piece::<T, L, M, N>::BYTES }, from, edge, words[q]) };
+        };
+        upto_16!(each, read, Piece::<T, L, M, N>::COUNT);
     }
-    // what no whole piece has brought, one by one
-    spread::<T::Value, L, M, N>(#[inline(always)] |i| {
-        let (row, col) = L::at(t, i as u32);
-        let left_out = row < w.rows && col < w.cols && !whole(row, col - (i % in_piece) as u32);
-        // SAFETY: inside the window.
-        let one = unsafe { load_one::<T>(address(w, row, col), left_out) };
-        if left_out { one } else { values.0[i] }
-    })
+    spread::<T::Value, L, M, N>(
+        #[inline(always)]
+        |i| value::<T>(&words[i / in_piece], i % in_piece),
+    )
 }
 
 /// Reads a column and repeats it.
@@ -167,16 +249,23 @@ pub(crate) unsafe fn load_tile<T: Element, L: Layout<M, N>, const KEEP: bool, co
 pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
     w: &Window<T>,
 ) -> Spread<T::Value> {
-    let t = tid();
-    let first = spread::<T::Value, L, M, N>(#[inline(always)] |i| {
-        if i % L::CHUNK != 0 {
-            return T::Value::ZERO;
-        }
-        let (row, _) = L::at(t, i as u32);
-        // SAFETY: inside the window.
-        unsafe { load_one::<T>(address(w, row, 0), row < w.rows && w.cols > 0) }
-    });
-    spread::<T::Value, L, M, N>(#[inline(always)] |i| first.0[i / L::CHUNK * L::CHUNK])
+    let (first, _) = L::first(tid());
+    let first = spread::<T::Value, L, M, N>(
+        #[inline(always)]
+        |i| {
+            if i % L::CHUNK != 0 {
+                return T::Value::ZERO;
+            }
+            let row = first + L::step(i as u32).0;
+            let from = w.ptr.wrapping_add((row as u64 * w.stride) as usize) as u64;
+            // SAFETY: inside the window.
+            unsafe { load_one::<T>(from, Limits { row, rows: w.rows, at: 0, limit: w.cols }) }
+        },
+    );
+    spread::<T::Value, L, M, N>(
+        #[inline(always)]
+        |i| first.0[i / L::CHUNK * L::CHUNK],
+    )
 }
 
 /// Rounds and writes, clipped to the window.
@@ -188,33 +277,32 @@ pub(crate) unsafe fn store_tile<T: Element, L: Layout<M, N>, const M: usize, con
     w: &Window<T>,
     values: &Spread<T::Value>,
 ) {
-    let t = tid();
+    let share = Share::of::<L, M, N>(w);
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let aligned = Piece::<T, L, M, N>::aligned(w);
-    let whole = #[inline(always)]
-    |row: u32, col: u32| aligned && row < w.rows && col + in_piece as u32 <= w.cols;
-    let write = #[inline(always)]
+    let pack = #[inline(always)]
     |q: usize| {
-        let (row, col) = L::at(t, (q * in_piece) as u32);
         let v = #[inline(always)]
         |k: usize| values.0[q * in_piece + k % in_piece];
         let per_word = 4 / size_of::<T>();
-        let words = [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)];
+        [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)]
+    };
+    let words: [[u32; 4]; 16] = upto_16!(array, pack, Piece::<T, L, M, N>::COUNT, [0; 4]);
+    let write = #[inline(always)]
+    |q: usize| {
+        let (to, limits) = (share.address::<L, M, N>(q * in_piece), share.piece::<L, M, N>(q * in_piece));
         // SAFETY: aligned, and inside the window.
-        unsafe { store_piece(const { Piece::<T, L, M, N>::BYTES }, address(w, row, col), words, whole(row, col)) }
+        unsafe { store_piece(const { Piece::<T, L, M, N>::BYTES }, to, words[q], limits) }
     };
     upto_16!(each, write, Piece::<T, L, M, N>::COUNT);
-    if aligned && w.cols % in_piece as u32 == 0 {
-        return;
+    if !Piece::<T, L, M, N>::all_whole(w) {
+        let write = #[inline(always)]
+        |q: usize| {
+            let (to, edge) = (share.address::<L, M, N>(q * in_piece), share.edge::<L, M, N>(q * in_piece));
+            // SAFETY: inside the window.
+            unsafe { store_edge(size_of::<T>(), const { Piece::<T, L, M, N>::BYTES }, to, edge, words[q]) }
+        };
+        upto_16!(each, write, Piece::<T, L, M, N>::COUNT);
     }
-    let write = #[inline(always)]
-    |i: usize| {
-        let (row, col) = L::at(t, i as u32);
-        let left_out = row < w.rows && col < w.cols && !whole(row, col - (i % in_piece) as u32);
-        // SAFETY: inside the window.
-        unsafe { store_one::<T>(address(w, row, col), bits::<T>(values.0[i]), left_out) }
-    };
-    upto_64!(each, write, L::PER_THREAD);
 }
 
 /// Element `k` of a piece.
@@ -263,93 +351,245 @@ fn word<T: Element>(v: &impl Fn(usize) -> T::Value, k: usize) -> u32 {
     }
 }
 
-/// Reads `bytes` (4, 8 or 16) if `inside`, else gives zeros. Predicated, not branched.
+/// Sets predicate `p` of an access: see [`Limits`].
+macro_rules! if_inside {
+    ($text:literal) => {
+        concat!("{{ .reg .pred p; setp.lt.u32 p, {row}, {rows}; setp.lt.and.u32 p, {at}, {limit}, p; ", $text, " }}")
+    };
+}
+
+/// An access to `[{to}]` if `$l` holds.
+macro_rules! access {
+    ($text:expr, $l:ident, $to:ident, $($operands:tt)*) => {
+        asm!($text, row = in(reg32) $l.row, rows = in(reg32) $l.rows, at = in(reg32) $l.at, limit = in(reg32) $l.limit,
+            to = in(reg64) $to, $($operands)*)
+    };
+}
+
+/// Reads `bytes` (4, 8 or 16) if inside, else gives zeros. Predicated, not branched.
 ///
 /// # Safety
-/// If `inside`, they are readable and aligned.
+/// If inside, they are readable and aligned.
 #[inline(always)]
-unsafe fn load_piece<const KEEP: bool>(bytes: usize, from: u64, inside: bool) -> [u32; 4] {
-    let inside = inside as u32;
+unsafe fn load_piece<const KEEP: bool>(bytes: usize, to: u64, l: Limits) -> [u32; 4] {
     let (mut x, mut y, mut z, mut w) = (0u32, 0u32, 0u32, 0u32);
     macro_rules! ld {
-        ($cache:literal, $width:literal, $to:literal, $($r:ident)*) => {
-            asm!(concat!("{{ .reg .pred p; setp.ne.u32 p, {inside}, 0; @p ld.global", $cache, $width, " ", $to, ", [{from}]; }}"),
-                $($r = inout(reg32) $r,)* inside = in(reg32) inside, from = in(reg64) from, options(nostack, readonly))
+        ($text:literal, $($r:ident)*) => {
+            access!(if_inside!($text), l, to, $($r = inout(reg32) $r,)* options(nostack, readonly))
         };
     }
     // SAFETY: the caller's.
     unsafe {
         match (bytes, KEEP) {
-            (16, false) => ld!(".L1::no_allocate", ".v4.b32", "{{{x}, {y}, {z}, {w}}}", x y z w),
-            (8, false) => ld!(".L1::no_allocate", ".v2.b32", "{{{x}, {y}}}", x y),
-            (_, false) => ld!(".L1::no_allocate", ".b32", "{x}", x),
-            (16, true) => ld!("", ".v4.b32", "{{{x}, {y}, {z}, {w}}}", x y z w),
-            (8, true) => ld!("", ".v2.b32", "{{{x}, {y}}}", x y),
-            (_, true) => ld!("", ".b32", "{x}", x),
+            (16, false) => ld!("@p ld.global.L1::no_allocate.v4.b32 {{{x}, {y}, {z}, {w}}}, [{to}];", x y z w),
+            (8, false) => ld!("@p ld.global.L1::no_allocate.v2.b32 {{{x}, {y}}}, [{to}];", x y),
+            (_, false) => ld!("@p ld.global.L1::no_allocate.b32 {x}, [{to}];", x),
+            (16, true) => ld!("@p ld.global.v4.b32 {{{x}, {y}, {z}, {w}}}, [{to}];", x y z w),
+            (8, true) => ld!("@p ld.global.v2.b32 {{{x}, {y}}}, [{to}];", x y),
+            (_, true) => ld!("@p ld.global.b32 {x}, [{to}];", x),
         }
     }
     [x, y, z, w]
 }
 
-/// Writes the first `bytes` (4, 8 or 16) of `words` if `inside`.
+/// Writes the first `bytes` (4, 8 or 16) of `words` if inside.
 ///
 /// # Safety
-/// If `inside`, they are the thread's to write, and aligned.
+/// If inside, they are the thread's to write, and aligned.
 #[inline(always)]
-unsafe fn store_piece(bytes: usize, to: u64, words: [u32; 4], inside: bool) {
-    let inside = inside as u32;
+unsafe fn store_piece(bytes: usize, to: u64, words: [u32; 4], l: Limits) {
     let [x, y, z, w] = words;
+    macro_rules! st {
+        ($text:literal, $($r:ident)*) => { access!(if_inside!($text), l, to, $($r = in(reg32) $r,)* options(nostack)) };
+    }
     // SAFETY: the caller's.
     unsafe {
         match bytes {
-            16 => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.v4.b32 [{1}], {{{2}, {3}, {4}, {5}}}; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) x, in(reg32) y, in(reg32) z, in(reg32) w, options(nostack)),
-            8 => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.v2.b32 [{1}], {{{2}, {3}}}; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) x, in(reg32) y, options(nostack)),
-            _ => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.b32 [{1}], {2}; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) x, options(nostack)),
+            16 => st!("@p st.global.v4.b32 [{to}], {{{x}, {y}, {z}, {w}}};", x y z w),
+            8 => st!("@p st.global.v2.b32 [{to}], {{{x}, {y}}};", x y),
+            _ => st!("@p st.global.b32 [{to}], {x};", x),
         }
     }
 }
 
-/// Reads one element if `inside`.
+/// Reads one element if inside, else gives zero.
 ///
 /// # Safety
-/// If `inside`, it is readable.
+/// If inside, it is readable.
 #[inline(always)]
-unsafe fn load_one<T: Element>(from: u64, inside: bool) -> T::Value {
-    let inside = inside as u32;
-    let raw: u32;
+unsafe fn load_one<T: Element>(to: u64, l: Limits) -> T::Value {
+    let mut x = 0u32;
+    macro_rules! ld {
+        ($text:literal) => { access!(if_inside!($text), l, to, x = inout(reg32) x, options(nostack, readonly)) };
+    }
     // SAFETY: the caller's.
     unsafe {
         match size_of::<T>() {
-            4 => asm!("{{ .reg .pred p; setp.ne.u32 p, {1}, 0; mov.b32 {0}, 0; @p ld.global.b32 {0}, [{2}]; }}",
-                out(reg32) raw, in(reg32) inside, in(reg64) from, options(nostack, readonly)),
-            2 => asm!("{{ .reg .pred p; .reg .b16 h; setp.ne.u32 p, {1}, 0; mov.b16 h, 0; @p ld.global.b16 h, [{2}]; cvt.u32.u16 {0}, h; }}",
-                out(reg32) raw, in(reg32) inside, in(reg64) from, options(nostack, readonly)),
-            _ => asm!("{{ .reg .pred p; setp.ne.u32 p, {1}, 0; mov.b32 {0}, 0; @p ld.global.u8 {0}, [{2}]; }}",
-                out(reg32) raw, in(reg32) inside, in(reg64) from, options(nostack, readonly)),
+            4 => ld!("@p ld.global.b32 {x}, [{to}];"),
+            2 => ld!("@p ld.global.u16 {x}, [{to}];"),
+            _ => ld!("@p ld.global.u8 {x}, [{to}];"),
         }
     }
-    widen::<T>(raw)
+    widen::<T>(x)
 }
 
-/// Writes one element if `inside`.
+/// The text of an [`Edge`] access: `n` elements of the piece, from its first on. `p` and `t` are scratch.
+macro_rules! edge {
+    ($e:ident, $size:literal, $to:ident, [$($text:expr),*], $($operands:tt)*) => {
+        asm!(
+            "{{ .reg .pred p, q; .reg .b32 n, t; .reg .b16 h;",
+            "setp.lt.u32 q, {row}, {rows}; setp.ge.and.u32 q, {at}, {limit}, q;",
+            "sub.s32 n, {cols}, {at}; selp.s32 n, n, 0, q;",
+            $($text,)*
+            "}}",
+            row = in(reg32) $e.piece.row, rows = in(reg32) $e.piece.rows, at = in(reg32) $e.piece.at,
+            limit = in(reg32) $e.piece.limit, cols = in(reg32) $e.cols, to = in(reg64) $to, $($operands)*)
+    };
+}
+/// `$access` on each element of the word `$r`: its size, its number in the piece, its bytes' offset and its shift.
+macro_rules! of_word {
+    ($access:ident 4 $r:literal 0) => { $access!(4 $r 0 0 0) };
+    ($access:ident 4 $r:literal 1) => { $access!(4 $r 1 4 0) };
+    ($access:ident 4 $r:literal 2) => { $access!(4 $r 2 8 0) };
+    ($access:ident 4 $r:literal 3) => { $access!(4 $r 3 12 0) };
+    ($access:ident 2 $r:literal 0) => { concat!($access!(2 $r 0 0 0), $access!(2 $r 1 2 16)) };
+    ($access:ident 2 $r:literal 1) => { concat!($access!(2 $r 2 4 0), $access!(2 $r 3 6 16)) };
+    ($access:ident 2 $r:literal 2) => { concat!($access!(2 $r 4 8 0), $access!(2 $r 5 10 16)) };
+    ($access:ident 2 $r:literal 3) => { concat!($access!(2 $r 6 12 0), $access!(2 $r 7 14 16)) };
+    ($access:ident 1 $r:literal 0) => {
+        concat!($access!(1 $r 0 0 0), $access!(1 $r 1 1 8), $access!(1 $r 2 2 16), $access!(1 $r 3 3 24))
+    };
+    ($access:ident 1 $r:literal 1) => {
+        concat!($access!(1 $r 4 4 0), $access!(1 $r 5 5 8), $access!(1 $r 6 6 16), $access!(1 $r 7 7 24))
+    };
+    ($access:ident 1 $r:literal 2) => {
+        concat!($access!(1 $r 8 8 0), $access!(1 $r 9 9 8), $access!(1 $r 10 10 16), $access!(1 $r 11 11 24))
+    };
+    ($access:ident 1 $r:literal 3) => {
+        concat!($access!(1 $r 12 12 0), $access!(1 $r 13 13 8), $access!(1 $r 14 14 16), $access!(1 $r 15 15 24))
+    };
+}
+/// Words of a piece that is not whole are zero: what is read is joined to them.
+macro_rules! load_text {
+    (4 $r:literal $k:literal $offset:literal 0) => {
+        concat!("setp.gt.s32 p, n, ", $k, "; @p ld.global.b32 {", $r, "}, [{to}+", $offset, "];")
+    };
+    (2 $r:literal $k:literal $offset:literal 0) => {
+        concat!("setp.gt.s32 p, n, ", $k, "; @p ld.global.u16 {", $r, "}, [{to}+", $offset, "];")
+    };
+    (1 $r:literal $k:literal $offset:literal 0) => {
+        concat!("setp.gt.s32 p, n, ", $k, "; @p ld.global.u8 {", $r, "}, [{to}+", $offset, "];")
+    };
+    (2 $r:literal $k:literal $offset:literal $shift:literal) => {
+        concat!(
+            "setp.gt.s32 p, n, ",
+            $k,
+            "; mov.b32 t, 0; @p ld.global.u16 t, [{to}+",
+            $offset,
+            "]; shl.b32 t, t, ",
+            $shift,
+            "; or.b32 {",
+            $r,
+            "}, {",
+            $r,
+            "}, t;"
+        )
+    };
+    (1 $r:literal $k:literal $offset:literal $shift:literal) => {
+        concat!(
+            "setp.gt.s32 p, n, ",
+            $k,
+            "; mov.b32 t, 0; @p ld.global.u8 t, [{to}+",
+            $offset,
+            "]; shl.b32 t, t, ",
+            $shift,
+            "; or.b32 {",
+            $r,
+            "}, {",
+            $r,
+            "}, t;"
+        )
+    };
+}
+macro_rules! store_text {
+    (4 $r:literal $k:literal $offset:literal 0) => {
+        concat!("setp.gt.s32 p, n, ", $k, "; @p st.global.b32 [{to}+", $offset, "], {", $r, "};")
+    };
+    (2 $r:literal $k:literal $offset:literal $shift:literal) => {
+        concat!(
+            "setp.gt.s32 p, n, ",
+            $k,
+            "; shr.u32 t, {",
+            $r,
+            "}, ",
+            $shift,
+            "; cvt.u16.u32 h, t; @p st.global.u16 [{to}+",
+            $offset,
+            "], h;"
+        )
+    };
+    (1 $r:literal $k:literal $offset:literal $shift:literal) => {
+        concat!(
+            "setp.gt.s32 p, n, ",
+            $k,
+            "; shr.u32 t, {",
+            $r,
+            "}, ",
+            $shift,
+            "; @p st.global.u8 [{to}+",
+            $offset,
+            "], t;"
+        )
+    };
+}
+
+/// Reads the elements of a piece of `bytes` that `e` asks for, if it does; else gives `words` as they are.
 ///
 /// # Safety
-/// If `inside`, it is the thread's to write.
+/// Those elements are readable.
 #[inline(always)]
-unsafe fn store_one<T: Element>(to: u64, raw: u32, inside: bool) {
-    let inside = inside as u32;
+unsafe fn load_edge(size: usize, bytes: usize, to: u64, e: Edge, words: [u32; 4]) -> [u32; 4] {
+    let [mut x, mut y, mut z, mut w] = words;
+    macro_rules! ld {
+        ($size:tt, $($r:ident $name:literal $k:tt),*) => {
+            edge!(e, $size, to, [$(of_word!(load_text $size $name $k)),*], $($r = inout(reg32) $r,)* options(nostack, readonly))
+        };
+    }
     // SAFETY: the caller's.
     unsafe {
-        match size_of::<T>() {
-            4 => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.b32 [{1}], {2}; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) raw, options(nostack)),
-            2 => asm!("{{ .reg .pred p; .reg .b16 h; setp.ne.u32 p, {0}, 0; cvt.u16.u32 h, {2}; @p st.global.b16 [{1}], h; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) raw, options(nostack)),
-            _ => asm!("{{ .reg .pred p; setp.ne.u32 p, {0}, 0; @p st.global.u8 [{1}], {2}; }}",
-                in(reg32) inside, in(reg64) to, in(reg32) raw, options(nostack)),
+        match (size, bytes) {
+            (4, 16) => ld!(4, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
+            (2, 16) => ld!(2, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
+            (2, 8) => ld!(2, x "x" 0, y "y" 1),
+            (1, 16) => ld!(1, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
+            (1, 8) => ld!(1, x "x" 0, y "y" 1),
+            _ => ld!(1, x "x" 0),
+        }
+    }
+    [x, y, z, w]
+}
+
+/// Writes the elements of a piece of `bytes` that `e` asks for.
+///
+/// # Safety
+/// Those elements are the thread's to write.
+#[inline(always)]
+unsafe fn store_edge(size: usize, bytes: usize, to: u64, e: Edge, words: [u32; 4]) {
+    let [x, y, z, w] = words;
+    macro_rules! st {
+        ($size:tt, $($r:ident $name:literal $k:tt),*) => {
+            edge!(e, $size, to, [$(of_word!(store_text $size $name $k)),*], $($r = in(reg32) $r,)* options(nostack))
+        };
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        match (size, bytes) {
+            (4, 16) => st!(4, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
+            (2, 16) => st!(2, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
+            (2, 8) => st!(2, x "x" 0, y "y" 1),
+            (1, 16) => st!(1, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
+            (1, 8) => st!(1, x "x" 0, y "y" 1),
+            _ => st!(1, x "x" 0),
         }
     }
 }
@@ -400,12 +640,19 @@ pub(crate) unsafe fn fold_rows<
     let t = tid();
     let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
     let mut s = if cols >= N as u32 {
-        partial::<F, V, ByRows<THREADS, C>, M, N>(#[inline(always)] |i| v.0[i])
+        partial::<F, V, ByRows<THREADS, C>, M, N>(
+            #[inline(always)]
+            |i| v.0[i],
+        )
     } else {
-        partial::<F, V, ByRows<THREADS, C>, M, N>(#[inline(always)] |i| {
-            let (_, col) = <ByRows<THREADS, C> as Layout<M, N>>::at(t, i as u32);
-            if col < cols { v.0[i] } else { F::START }
-        })
+        let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(t).1);
+        partial::<F, V, ByRows<THREADS, C>, M, N>(
+            #[inline(always)]
+            |i| {
+                let (_, across) = <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32);
+                if across < left { v.0[i] } else { F::START }
+            },
+        )
     };
     if threads > 16 {
         s = join_across::<F, V>(s, 16);
@@ -475,6 +722,7 @@ pub(crate) unsafe fn fold_columns<
 ) -> PerLine<V> {
     let t = tid();
     let across = const { (N / C::LEN) as u32 };
+    let left = rows.saturating_sub(<ByColumns<THREADS, C> as Layout<M, N>>::first(t).0);
     let column = #[inline(always)]
     |k: usize| {
         if k >= C::LEN {
@@ -484,8 +732,8 @@ pub(crate) unsafe fn fold_columns<
         let mut join = #[inline(always)]
         |i: usize| {
             if i % C::LEN == k {
-                let (row, _) = <ByColumns<THREADS, C> as Layout<M, N>>::at(t, i as u32);
-                s = F::join(s, if row < rows { v.0[i] } else { F::START });
+                let (down, _) = <ByColumns<THREADS, C> as Layout<M, N>>::step(i as u32);
+                s = F::join(s, if down < left { v.0[i] } else { F::START });
             }
         };
         upto_64!(each, join, <ByColumns<THREADS, C> as Layout<M, N>>::PER_THREAD);

@@ -1,0 +1,271 @@
+//! RMSNorm on the CPU backend against f64, over the cases that break norms. Tolerance: the one rounding of the result,
+//! and 4e-6 of it for the sum and the root in `f32`.
+
+#[path = "guarded/mod.rs"]
+mod common;
+
+use common::{DENSE, Lie, Matrix, least, random, unit};
+use tilewright::__private::backend;
+use tilewright::prelude::*;
+use tilewright_kernels::rmsnorm;
+
+const EPS: f32 = 1e-6;
+const ODD: Lie = Lie { gap: 3, shift: 1 };
+const LIES: [Lie; 4] = [DENSE, Lie { gap: 16, shift: 0 }, Lie { gap: 0, shift: 1 }, ODD];
+const WIDTHS: [usize; 13] = [1, 3, 96, 100, 127, 192, 513, 576, 4095, 4096, 7168, 8192, 9000];
+
+/// What a launch takes, apart from element types: the blocks.
+type Run<T, W> = fn(&Matrix<T>, &Matrix<W>, &mut Matrix<T>, u32);
+type RunResidual<T, W> = fn(&Matrix<T>, &mut Matrix<T>, &Matrix<W>, &mut Matrix<T>, u32);
+
+/// The kernels that serve a width, narrowest first.
+macro_rules! kernels {
+    ($name:ident, $residual:ident, $t:ty, $w:ty) => {
+        fn $name(cols: usize) -> Vec<Run<$t, $w>> {
+            macro_rules! one {
+                ($k:ty) => {
+                    |x, w, y, blocks| backend::run::<$k>((x.tiles(), w.tiles(), y.tiles_mut(), EPS), blocks).unwrap()
+                };
+            }
+            let all: [(usize, Run<$t, $w>); 6] = [
+                (256, one!(rmsnorm::rows<$t, $w, 16, 256, 256>)),
+                (1024, one!(rmsnorm::rows<$t, $w, 4, 1024, 256>)),
+                (2048, one!(rmsnorm::rows<$t, $w, 2, 2048, 256>)),
+                (4096, one!(rmsnorm::rows<$t, $w, 1, 4096, 256>)),
+                (8192, one!(rmsnorm::long_rows<$t, $w, 1, 8192, 512>)),
+                (usize::MAX, one!(rmsnorm::wide<$t, $w>)),
+            ];
+            all.into_iter().filter(|(width, _)| *width >= cols).map(|(_, run)| run).collect()
+        }
+        fn $residual(cols: usize) -> Vec<RunResidual<$t, $w>> {
+            macro_rules! one {
+                ($k:ty) => {
+                    |x, r, w, y, blocks| {
+                        backend::run::<$k>((x.tiles(), r.tiles_mut(), w.tiles(), y.tiles_mut(), EPS), blocks).unwrap()
+                    }
+                };
+            }
+            let all: [(usize, RunResidual<$t, $w>); 6] = [
+                (256, one!(rmsnorm::rows_residual<$t, $w, 16, 256, 256>)),
+                (1024, one!(rmsnorm::rows_residual<$t, $w, 4, 1024, 256>)),
+                (2048, one!(rmsnorm::rows_residual<$t, $w, 2, 2048, 256>)),
+                (4096, one!(rmsnorm::rows_residual<$t, $w, 1, 4096, 256>)),
+                (8192, one!(rmsnorm::long_rows_residual<$t, $w, 1, 8192, 512>)),
+                (usize::MAX, one!(rmsnorm::wide_residual<$t, $w>)),
+            ];
+            all.into_iter().filter(|(width, _)| *width >= cols).map(|(_, run)| run).collect()
+        }
+    };
+}
+kernels!(f32_f32, f32_f32_residual, f32, f32);
+kernels!(f16_f16, f16_f16_residual, f16, f16);
+kernels!(f16_f32, f16_f32_residual, f16, f32);
+kernels!(bf16_bf16, bf16_bf16_residual, bf16, bf16);
+kernels!(bf16_f32, bf16_f32_residual, bf16, f32);
+
+fn weight<W: Element<Value = f32>>(cols: usize, lie: Lie) -> Matrix<W> {
+    let data = random(cols, 77);
+    Matrix::from(1, 1, cols, lie, |_, c| data[c] + 1.5)
+}
+
+/// Panics if an element of `y` is not the norm of `x`.
+fn check<T: Element<Value = f32>, W: Element<Value = f32>>(x: &Matrix<T>, w: &Matrix<W>, y: &Matrix<T>, what: &str) {
+    for r in 0..x.rows() {
+        let mean = (0..x.cols()).map(|c| x.get(r, c) * x.get(r, c)).sum::<f64>() / x.cols() as f64;
+        let s = 1.0 / (mean + EPS as f64).sqrt();
+        for c in 0..x.cols() {
+            let (want, got) = (x.get(r, c) * s * w.get(0, c), y.get(r, c));
+            let near = (got - want).abs() <= want.abs() * (unit::<T>() + 4e-6) + least::<T>();
+            assert!(near || want.is_nan() && got.is_nan(), "{what}: row {r}, column {c}: {got} for {want}");
+        }
+    }
+    y.assert_guards();
+}
+
+fn plain<T: Element<Value = f32>, W: Element<Value = f32>>(kernels: fn(usize) -> Vec<Run<T, W>>) {
+    for cols in WIDTHS {
+        let w = weight::<W>(cols, if cols % 2 == 0 { DENSE } else { ODD });
+        for (rows, lie) in [(1, LIES[0]), (3, LIES[1]), (3, LIES[2]), (if cols > 1000 { 7 } else { 64 }, LIES[3])] {
+            let data = random(rows * cols, 5);
+            let x = Matrix::from(1, rows, cols, lie, |r, c| data[r * cols + c] * 3.0);
+            for (k, run) in kernels(cols).into_iter().take(2).enumerate() {
+                let mut y = Matrix::<T>::new(1, rows, cols, lie);
+                run(&x, &w, &mut y, 3);
+                check(&x, &w, &y, &format!("{rows}x{cols}, {lie:?}, kernel {k}"));
+                let mut again = Matrix::<T>::new(1, rows, cols, lie);
+                run(&x, &w, &mut again, 1);
+                let same = (0..rows).all(|r| (0..cols).all(|c| y.get(r, c).to_bits() == again.get(r, c).to_bits()));
+                assert!(same, "{rows}x{cols}: differs between 3 blocks and 1");
+            }
+        }
+    }
+}
+
+fn residual<T: Element<Value = f32>, W: Element<Value = f32>>(kernels: fn(usize) -> Vec<RunResidual<T, W>>) {
+    for cols in WIDTHS {
+        let w = weight::<W>(cols, DENSE);
+        for (rows, lie) in [(1, LIES[0]), (3, LIES[2]), (5, LIES[3])] {
+            let (dx, dr) = (random(rows * cols, 5), random(rows * cols, 6));
+            let x = Matrix::<T>::from(1, rows, cols, lie, |r, c| dx[r * cols + c]);
+            let r0 = Matrix::<T>::from(1, rows, cols, lie, |r, c| dr[r * cols + c] * 9.0);
+            let sum = Matrix::<T>::from(1, rows, cols, lie, |r, c| x.get(r, c) + r0.get(r, c));
+            for run in kernels(cols).into_iter().take(2) {
+                let (mut y, mut r) = (Matrix::<T>::new(1, rows, cols, lie), r0.clone());
+                run(&x, &mut r, &w, &mut y, 2);
+                for i in 0..rows {
+                    for c in 0..cols {
+                        assert_eq!(r.get(i, c), sum.get(i, c), "residual {i}, {c}");
+                    }
+                }
+                r.assert_guards();
+                check(&sum, &w, &y, &format!("residual {rows}x{cols}, {lie:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn f32_rows() {
+    plain(f32_f32);
+    residual(f32_f32_residual);
+}
+#[test]
+fn f16_rows() {
+    plain(f16_f16);
+    residual(f16_f16_residual);
+}
+#[test]
+fn f16_rows_with_f32_weight() {
+    plain(f16_f32);
+    residual(f16_f32_residual);
+}
+#[test]
+fn bf16_rows() {
+    plain(bf16_bf16);
+    residual(bf16_bf16_residual);
+}
+#[test]
+fn bf16_rows_with_f32_weight() {
+    plain(bf16_f32);
+    residual(bf16_f32_residual);
+}
+
+/// Every kernel that serves the width, on rows made by `f`.
+fn special<T: Element<Value = f32>>(
+    kernels: fn(usize) -> Vec<Run<T, T>>,
+    rows: usize,
+    cols: usize,
+    f: impl Fn(usize, usize) -> f64,
+) -> Vec<Matrix<T>> {
+    let w = weight::<T>(cols, DENSE);
+    let x = Matrix::from(1, rows, cols, DENSE, f);
+    let run = |run: Run<T, T>| {
+        let mut y = Matrix::new(1, rows, cols, DENSE);
+        run(&x, &w, &mut y, 2);
+        check(&x, &w, &y, "special rows");
+        y
+    };
+    kernels(cols).into_iter().map(run).collect()
+}
+
+#[test]
+fn one_nan_poisons_its_row_alone() {
+    for cols in [3, 96, 513] {
+        for y in special(bf16_bf16, 20, cols, |r, c| if (r, c) == (5, 2) { f64::NAN } else { 1.0 + c as f64 }) {
+            for r in 0..20 {
+                assert!((0..cols).all(|c| y.get(r, c).is_nan() == (r == 5)), "row {r}");
+            }
+        }
+    }
+}
+
+#[test]
+fn squares_that_overflow_f16_do_not() {
+    for y in special(f16_f16, 3, 576, |_, _| 6e4) {
+        assert!((0..576).all(|c| y.get(1, c).is_finite() && y.get(1, c) > 0.4));
+    }
+}
+
+#[test]
+fn zero_rows_give_zero() {
+    for y in special(bf16_bf16, 17, 100, |r, c| if r == 3 { 0.0 } else { c as f64 }) {
+        assert!((0..100).all(|c| y.get(3, c) == 0.0));
+    }
+}
+
+#[test]
+fn the_sign_of_zero_is_kept() {
+    for y in special(f32_f32, 1, 127, |_, c| if c % 2 == 0 { -0.0 } else { 2.0 }) {
+        assert!((0..127).step_by(2).all(|c| y.get(0, c) == 0.0 && y.get(0, c).is_sign_negative()));
+    }
+}
+
+#[test]
+fn subnormals_are_not_flushed() {
+    for y in special(f32_f32, 2, 96, |_, c| c as f64 * 1e-40) {
+        assert!(y.get(0, 95) != 0.0);
+    }
+    for y in special(f16_f16, 2, 96, |_, c| c as f64 * 6e-8) {
+        assert!(y.get(0, 95) != 0.0);
+    }
+}
+
+#[test]
+fn infinities_are_where_the_formula_has_them() {
+    special(f32_f32, 2, 192, |r, c| if (r, c) == (1, 100) { f64::INFINITY } else { 1.0 });
+}
+
+#[test]
+fn every_position_counts() {
+    for cols in [1, 3, 127, 192] {
+        special(bf16_bf16, cols, cols, |r, c| if r == c { 1.0 } else { 0.0 });
+    }
+    special(f32_f32, 513, 513, |r, c| if r == c { 1.0 } else { 0.0 });
+}
+
+macro_rules! channels {
+    ($t:ty, $w:ty, $capacity:literal, $n:literal, $threads:literal, $cases:expr) => {
+        for (slabs, channels, positions, lie) in $cases {
+            let data = random(slabs * channels * positions, 3);
+            let x = Matrix::<$t>::from(slabs, channels, positions, lie, |r, c| data[r * positions + c]);
+            let w = Matrix::<$w>::from(1, channels, 1, DENSE, |r, _| 1.0 + r as f64 / channels as f64);
+            let mut y = Matrix::<$t>::new(slabs, channels, positions, lie);
+            let args = (x.tiles(), w.tiles(), y.tiles_mut(), EPS);
+            backend::run::<rmsnorm::channels<$t, $w, $capacity, $n, $threads>>(args, 3).unwrap();
+            for slab in 0..slabs {
+                for p in 0..positions {
+                    let at = |m: &Matrix<$t>, c: usize| m.get(slab * channels + c, p);
+                    let mean = (0..channels).map(|c| at(&x, c).powi(2)).sum::<f64>() / channels as f64;
+                    for c in 0..channels {
+                        let (want, got) = (at(&x, c) / (mean + EPS as f64).sqrt() * w.get(c, 0), at(&y, c));
+                        let near = (got - want).abs() <= want.abs() * (unit::<$t>() + 4e-6) + least::<$t>();
+                        assert!(near, "slab {slab}, channel {c}, position {p}: {got} for {want}");
+                    }
+                }
+            }
+            y.assert_guards();
+        }
+    };
+}
+
+#[test]
+fn channels_first() {
+    let cases = [(1, 1, 1, DENSE), (2, 3, 40, ODD), (3, 96, 33, DENSE), (1, 256, 64, DENSE), (2, 100, 7, ODD)];
+    channels!(f32, f32, 256, 16, 256, cases);
+    channels!(f16, f16, 256, 32, 256, cases);
+    channels!(bf16, f32, 256, 32, 256, cases);
+    let cases = [(2, 257, 33, ODD), (1, 1024, 32, DENSE), (1, 640, 50, DENSE)];
+    channels!(f32, f32, 1024, 16, 512, cases);
+    channels!(bf16, bf16, 1024, 32, 512, cases);
+    channels!(f16, f32, 1024, 32, 512, cases);
+}
+
+#[test]
+fn no_rows_and_no_columns_are_nothing_to_do() {
+    for (rows, cols) in [(0, 5), (5, 0)] {
+        let (x, w) = (Matrix::<f32>::new(1, rows, cols, DENSE), Matrix::<f32>::new(1, 1, cols, DENSE));
+        let mut y = Matrix::<f32>::new(1, rows, cols, Lie { gap: 1, shift: 0 });
+        f32_f32(cols)[0](&x, &w, &mut y, 2);
+        y.assert_guards();
+    }
+}

@@ -67,7 +67,7 @@ fn case<T: Normed<W>, W: Element<Value = f32>>(stream: &Stream, m: usize, n: usi
 fn wrong<W: Element<Value = f32>>(x: &[f64], w: &[W], got: &[f64], unit: f64) -> usize {
     let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
     let scale = 1.0 / (mean + f64::from(EPS)).sqrt();
-    let outside = |((x, w), got): (((&f64, &W), &f64))| {
+    let outside = |((x, w), got): ((&f64, &W), &f64)| {
         let want = x * scale * f64::from(w.to_value());
         !((got - want).abs() <= want.abs() * (unit + 2e-6) + 1e-7)
     };

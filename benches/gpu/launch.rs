@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use libloading::Library;
 use tilewright::__private::RawView;
+use tilewright::Launch as _;
 use tilewright::kernels::elementwise::axpy;
 use tilewright::prelude::*;
 
 use crate::report::{Report, Row};
 
-type Launch = unsafe extern "C" fn(
+type LaunchKernel = unsafe extern "C" fn(
     *mut c_void,
     u32,
     u32,
@@ -37,14 +38,14 @@ pub fn time(stream: &Stream, report: &mut Report) -> Result<(), Box<dyn std::err
     let text = CString::new(image.ok_or("axpy was not built")?.ptx)?;
     let name = CString::new(K::SYMBOL)?;
     // SAFETY: the functions' types, from cuda.h; the context is current since `prepare`.
-    let launch: Launch = unsafe {
+    let launch: LaunchKernel = unsafe {
         let load = driver.get::<unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> c_int>(b"cuModuleLoadData\0")?;
         let get = driver
             .get::<unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const i8) -> c_int>(b"cuModuleGetFunction\0")?;
         if load(&mut module, text.as_ptr().cast()) != 0 || get(&mut function, module, name.as_ptr()) != 0 {
             return Err("the driver does not load the image".into());
         }
-        *driver.get::<Launch>(b"cuLaunchKernel\0")?
+        *driver.get::<LaunchKernel>(b"cuLaunchKernel\0")?
     };
     let n = 2048;
     let x = Tensor::<f32, 1>::full(stream, [n], 1.0)?;

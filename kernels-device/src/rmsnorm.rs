@@ -4,7 +4,8 @@
 //! |---|---|---|---|---|
 //! | [`rows`](fn@rows), [`rows_residual`](fn@rows_residual) | columns, as many as a tile has | `M` x `N` of 4096 elements | 256 | 16 |
 //! | [`long_rows`](fn@long_rows), [`long_rows_residual`](fn@long_rows_residual) | columns, at most 8192 | 1 x 8192 | 512 | 16 |
-//! | [`wide`](fn@wide), [`wide_residual`](fn@wide_residual) | columns, any number | 1 x 8192, in two passes | 512 | 16 |
+//! | [`wide`](fn@wide) | columns, any number | 1 x 8192, in two passes | 512 | 16 |
+//! | [`wide_residual`](fn@wide_residual) | columns, any number | 1 x 4096, in two passes | 256 | 16 |
 //! | [`channels`](fn@channels) | rows of each slab, as many as a tile has | 256 or 1024 x 64 bytes | 256; 512 | 16-64 |
 //!
 //! Sums are of `f32` squares; one rounding, at the store. In the residual forms the norm is that of `r' = x + r`, which
@@ -12,7 +13,7 @@
 //!
 //! A row stays in registers between the sum and the scaling, so memory is read once (but by the wide kernels, which read
 //! a second time, mostly from the L2 cache). Enough blocks share an SM that the next rows are on their way while one is
-//! summed: 5 blocks with 8 KiB of 16-bit elements each. The weight is read again for every tile: it stays in the L1
+//! summed: 4 blocks, each with 8 KiB of 16-bit elements. The weight is read again for every tile: it stays in the L1
 //! cache, which the rows bypass, while in registers it would cost blocks.
 //!
 //! Disjointness: outputs hand each tile, or strip, to one block.
@@ -53,7 +54,7 @@ fn rounded_sum<T: Element<Value = f32>, const M: usize, const N: usize, const TH
 }
 
 /// Rows of at most `N` columns, `M` at a time.
-#[kernel(grid = persistent, min_blocks = 5, instances(
+#[kernel(grid = persistent, min_blocks = 4, instances(
     f32_256 = <f32, f32, 16, 256, 256>,
     f32_1024 = <f32, f32, 4, 1024, 256>,
     f32_2048 = <f32, f32, 2, 2048, 256>,
@@ -121,7 +122,7 @@ fn norm<T: Element<Value = f32>, W: Element<Value = f32>, const M: usize, const 
     for ((i, j), y) in y {
         let x = cta.load(x.tile(i, j));
         let factors = row_factors(&mut cta, &x, inverse_width, eps);
-        let normed = scaled(&mut cta, &x, &factors, w.tile(0, 0));
+        let normed = scaled(&mut cta, &x, &factors, w.tile(0, j));
         y.store(&mut cta, &normed);
     }
 }
@@ -213,7 +214,7 @@ fn norm_residual<
         let sum = rounded_sum::<T, M, N, THREADS, _>(&x, &old);
         r.store(&mut cta, &sum);
         let factors = row_factors(&mut cta, &sum, inverse_width, eps);
-        let normed = scaled(&mut cta, &sum, &factors, w.tile(0, 0));
+        let normed = scaled(&mut cta, &sum, &factors, w.tile(0, j));
         y.store(&mut cta, &normed);
     }
 }
@@ -250,7 +251,7 @@ pub fn wide<T: Element<Value = f32>, W: Element<Value = f32>>(
 }
 
 /// Rows of any number of columns, of `x + r`, which takes the place of `r`.
-#[kernel(grid = persistent, min_blocks = 2, instances(
+#[kernel(grid = persistent, min_blocks = 3, instances(
     f32 = <f32, f32>,
     f16 = <f16, f16>,
     f16_f32 = <f16, f32>,
@@ -258,11 +259,11 @@ pub fn wide<T: Element<Value = f32>, W: Element<Value = f32>>(
     bf16_f32 = <bf16, f32>,
 ))]
 pub fn wide_residual<T: Element<Value = f32>, W: Element<Value = f32>>(
-    mut cta: Cta<512>,
-    x: Tiles<T, 1, 8192>,
-    r: TilesMut<T, 1, 8192, Strips>,
-    w: Tiles<W, 1, 8192>,
-    y: TilesMut<T, 1, 8192, Strips>,
+    mut cta: Cta<256>,
+    x: Tiles<T, 1, 4096>,
+    r: TilesMut<T, 1, 4096, Strips>,
+    w: Tiles<W, 1, 4096>,
+    y: TilesMut<T, 1, 4096, Strips>,
     eps: f32,
 ) {
     let inverse_width = reciprocal(x.cols() as f32);
@@ -270,7 +271,7 @@ pub fn wide_residual<T: Element<Value = f32>, W: Element<Value = f32>>(
         let mut sum = PerRow::splat(0.0);
         for j in 0..x.across() {
             let x = cta.load(x.tile(i, j));
-            let new = rounded_sum::<T, 1, 8192, 512, _>(&x, &r.load(&mut cta, j));
+            let new = rounded_sum::<T, 1, 4096, 256, _>(&x, &r.load(&mut cta, j));
             r.store(&mut cta, j, &new);
             let part = new.map(|x| x * x).row_sum(&mut cta);
             sum = sum.zip(&part, |sum, part| sum + part);

@@ -25,9 +25,8 @@ fn run<T, O, const M: usize, const N: usize, const K: usize, const STAGES: usize
     T: DotElement,
     O: DotElement,
     Split<M, N, THREADS>: BlockProduct,
-    for<'a> plain<T, O, M, N, K, STAGES, THREADS>: Kernel<
-        Args<'a> = (Tiles<'a, T, M, K>, Tiles<'a, T, N, K>, TilesMut<'a, O, M, N, Grouped<8>>),
-    >,
+    for<'a> plain<T, O, M, N, K, STAGES, THREADS>:
+        Kernel<Args<'a> = (Tiles<'a, T, M, K>, Tiles<'a, T, N, K>, TilesMut<'a, O, M, N, Grouped<8>>)>,
 {
     let args = (a.tiles(), b.tiles(), c.tiles_mut().schedule(Grouped::<8>));
     backend::run::<plain<T, O, M, N, K, STAGES, THREADS>>(args, workers).unwrap();
@@ -122,7 +121,9 @@ fn no_depth_gives_zeros() {
 
 #[test]
 fn nan_and_infinity_stay_where_they_belong() {
-    for (row, column, value) in [(0, 0, f32::NAN), (64, 39, f32::NAN), (3, 16, f32::INFINITY), (17, 33, f32::NEG_INFINITY)] {
+    for (row, column, value) in
+        [(0, 0, f32::NAN), (64, 39, f32::NAN), (3, 16, f32::INFINITY), (17, 33, f32::NEG_INFINITY)]
+    {
         let mut seed = 3;
         let mut a = Matrix::<bf16>::random(65, 40, 0, 0, 1);
         // no zeros in B: infinity times zero is NaN, which is the oracle's affair, not this test's

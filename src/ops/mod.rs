@@ -2,3 +2,4 @@
 //! problem. Nothing is allocated and nothing is waited for.
 
 pub mod gemm;
+pub mod rmsnorm;

@@ -7,8 +7,8 @@
 
 use core::marker::PhantomData;
 
-use crate::backend::{self, Barrier, NotShared, Smem};
-use crate::pipeline::{Consumer, Pipeline};
+use crate::backend::{self, Barrier, Smem};
+use crate::pipeline::{Consumer, Lent, Pipeline};
 use crate::roles::WarpGroup;
 use crate::shared::{Load, Shared, SharedTile, Stage, Store};
 use crate::element::Element;
@@ -65,12 +65,21 @@ impl Turns {
 ///
 /// There is one such end in the block. [`take`](Baton::take) waits for it, [`give`](Baton::give) passes it on; leaked or
 /// dropped, it is never passed on and the other warpgroup waits for ever.
+///
+/// ```compile_fail,E0382
+/// use tilewright_core::{prelude::*, shared::Stage};
+/// fn keeps_what_it_gave<S: Stage>(wg: &mut WarpGroup, baton: &mut Baton<'_, S, 4>) {
+///     let mut ring = baton.take(wg);
+///     baton.give(wg, ring);
+///     ring.next();
+/// }
+/// ```
 pub struct Baton<'p, S: Stage, const STAGES: usize> {
     turns: &'p Turns,
     ring: &'p Pipeline<S, STAGES>,
     /// The phase of this warpgroup's turn to wait for.
     phase: u32,
-    _p: NotShared,
+    _p: Lent<'p>,
 }
 
 impl<'p, S: Stage, const STAGES: usize> Baton<'p, S, STAGES> {
@@ -108,11 +117,29 @@ pub struct GroupProducer<'p, S: Stage, const STAGES: usize> {
     /// The phase of `landed` to wait for.
     landed: u32,
     releases: u32,
-    _p: NotShared,
+    _p: Lent<'p>,
 }
 
 /// An empty slot that a warpgroup fills. It borrows its producer, so there is one at a time; dropped or leaked unfilled,
 /// the same one comes again.
+///
+/// ```compile_fail,E0499
+/// use tilewright_core::prelude::*;
+/// fn two_slots_at_once(wg: &mut WarpGroup, ring: &mut GroupProducer<'_, SharedRow, 2>) {
+///     let first = ring.fill(wg);
+///     let second = ring.fill(wg);
+///     first.store(wg, &AccRows::splat(0.0));
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// use tilewright_core::prelude::*;
+/// fn writes_after_publishing(wg: &mut WarpGroup, ring: &mut GroupProducer<'_, SharedRow, 2>) {
+///     let slot = ring.fill(wg);
+///     slot.store(wg, &AccRows::splat(0.0));
+///     slot.store(wg, &AccRows::splat(1.0));
+/// }
+/// ```
 pub struct GroupFill<'q, 'p, S: Stage, const STAGES: usize> {
     from: &'q mut GroupProducer<'p, S, STAGES>,
 }
@@ -159,12 +186,14 @@ impl<S: Stage, const STAGES: usize> GroupFill<'_, '_, S, STAGES> {
     }
     /// Has the copy engine fill the slot; it is full when all has landed.
     #[inline(always)]
-    pub fn load(self, _wg: &mut WarpGroup, source: S::Source<'_>)
+    pub fn load(self, wg: &mut WarpGroup, source: S::Source<'_>)
     where
         S: Load,
     {
         let p = self.from;
         let full = p.ring.full(p.slot);
+        // A warp that has not seen the slot empty yet must, before it can be emptied again: it would wait for ever.
+        backend::meet(wg.index());
         // SAFETY: as above; by one thread, and the bytes are expected.
         unsafe {
             backend::by_one_thread(|| {

@@ -113,6 +113,45 @@ unsafe impl<A: Resident, B: Resident> Resident for (A, B) {}
 unsafe impl<A: Resident, B: Resident, C: Resident> Resident for (A, B, C) {}
 
 /// Products in flight: they own the accumulator they write, the last slot they read, and what else they read (`R`).
+///
+/// ```compile_fail,E0382
+/// use tilewright_core::prelude::*;
+/// fn reads_a_slot_in_flight(wg: &mut WarpGroup, tile: FullSlot<'_, SharedTile<bf16, 64, 64>, 1>) {
+///     let group = wg.mma_with(Acc::<64>::zero(), tile);
+///     tile.read(wg);
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// use tilewright_core::prelude::*;
+/// fn only_borrows(wg: &mut WarpGroup, p: Packed<bf16, 64>) {
+///     let group = wg.mma_with(Acc::<64>::zero(), &p);
+/// }
+/// ```
+///
+/// ```compile_fail,E0597
+/// use tilewright_core::prelude::*;
+/// // operands can only be taken from what the group owns
+/// fn names_another_slot(
+///     wg: &mut WarpGroup,
+///     k: FullSlot<'_, SharedTile<bf16, 64, 64>, 1>,
+///     other: FullSlot<'_, SharedTile<bf16, 64, 64>, 1>,
+/// ) {
+///     let mut group = wg.mma_with(Acc::<64>::zero(), k);
+///     group.multiply(|k| (k.rows(), other.all()));
+/// }
+/// ```
+///
+/// ```compile_fail,E0597
+/// use tilewright_core::prelude::*;
+/// // not even by way of an end that is held by value
+/// fn names_another_slot(wg: &mut WarpGroup, baton: &mut Baton<'_, SharedTile<bf16, 64, 64>, 2>) {
+///     let mut ring = baton.take(wg);
+///     let (k, other) = (ring.next(), ring.next());
+///     let mut group = wg.mma_with(Acc::<64>::zero(), k);
+///     group.multiply(|k| (k.rows(), other.all()));
+/// }
+/// ```
 pub struct Mma<'p, const N: usize, const H: usize = 1, R: Resident = ()>
 where
     Width<N>: Wgmma,

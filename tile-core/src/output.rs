@@ -224,28 +224,56 @@ impl<'a, T: Element, const N: usize, S: Schedule> TilesMut<'a, T, 64, N, S> {
     }
 }
 
+/// 64 rows and `W` columns of one tile: a warpgroup's exclusive window. Its address is computed when it is stored to.
+pub struct HalfMut<'a, T, const N: usize, const W: usize, S> {
+    tiles: TilesMut<'a, T, 64, N, S>,
+    at: (u32, u32),
+    first: u32,
+    _p: NotShared,
+}
+
 impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> Iterator for HalfOf<'a, T, N, W, S> {
-    type Item = ((u32, u32), RowsMut<'a, T, W>);
+    type Item = ((u32, u32), HalfMut<'a, T, N, W, S>);
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let (i, j) = self.plan.next()?;
-        // SAFETY: a plan yields each tile once, and the columns are this half's.
-        let tile = unsafe { self.tiles.window(i, j) };
-        let left = if tile.cols > self.first { tile.cols - self.first } else { 0 };
-        let window = Window {
-            ptr: tile.ptr.wrapping_add(self.first as usize),
-            cols: if left < W as u32 { left } else { W as u32 },
-            ..tile
-        };
-        Some(((i, j), RowsMut { window, _p: PhantomData }))
+        let at = self.plan.next()?;
+        // A plan yields each tile once, and the columns are this half's.
+        let tiles = TilesMut { _p: PhantomData, ..self.tiles };
+        Some((at, HalfMut { tiles, at, first: self.first, _p: PhantomData }))
     }
 }
 
-impl RowsMut<'_, f32, 1> {
+impl<T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'_, T, N, W, S> {
+    #[inline(always)]
+    fn window(self) -> Window<T> {
+        // SAFETY: `self` is this part's claim on the tile, and it ends here.
+        let tile = unsafe { self.tiles.window(self.at.0, self.at.1) };
+        let left = if tile.cols > self.first { tile.cols - self.first } else { 0 };
+        Window {
+            ptr: tile.ptr.wrapping_add(self.first as usize),
+            cols: if left < W as u32 { left } else { W as u32 },
+            ..tile
+        }
+    }
+}
+
+impl<T: Pack16, const N: usize, const W: usize, S: Schedule> HalfMut<'_, T, N, W, S>
+where
+    Width<W>: Wgmma,
+{
+    /// Rounds once and writes, clipped to the view.
+    #[inline(always)]
+    pub fn store(self, _wg: &mut WarpGroup, acc: Acc<W>) {
+        // SAFETY: the window is this warpgroup's alone.
+        unsafe { backend::store_rows::<T, W, 1>(&self.window(), &acc.regs) }
+    }
+}
+
+impl<S: Schedule> HalfMut<'_, f32, 1, 1, S> {
     /// Writes one value a row, clipped to the view.
     #[inline(always)]
     pub fn store_rows(self, _wg: &mut WarpGroup, rows: AccRows) {
         // SAFETY: the window is this warpgroup's alone.
-        unsafe { backend::store_column(&self.window, rows.values) }
+        unsafe { backend::store_column(&self.window(), rows.values) }
     }
 }

@@ -14,6 +14,10 @@ use core::marker::PhantomData;
 use crate::backend::{self, Barrier, NotShared, Smem};
 use crate::shared::{Load, Shared, Stage};
 
+/// Of ends and slots: they belong to their role, and their lifetime is exactly that of the ends lent to it. Could it be
+/// shortened, a group in flight could be given operands that it merely borrows from a slot beside it, until it is leaked.
+pub(crate) type Lent<'p> = PhantomData<(fn(&'p ()) -> &'p (), NotShared)>;
+
 /// A ring of `STAGES` slots, each holding a stage `S`. A `#[shared]` parameter of a kernel.
 pub struct Pipeline<S: Stage, const STAGES: usize> {
     base: Smem,
@@ -195,7 +199,7 @@ pub struct Producer<'p, S: Stage, const STAGES: usize> {
     /// The phase of `empty` to wait for: -1 on the first pass, when all slots are free.
     phase: u32,
     releases: u32,
-    _p: NotShared,
+    _p: Lent<'p>,
 }
 
 /// An empty slot. It borrows the producer, so there is one at a time; dropped or leaked unfilled, the same one comes
@@ -244,7 +248,7 @@ pub struct Consumer<'p, S: Stage, const STAGES: usize> {
     pub(crate) slot: u32,
     pub(crate) phase: u32,
     index: u32,
-    _p: NotShared,
+    _p: Lent<'p>,
 }
 
 impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
@@ -289,7 +293,7 @@ pub(crate) struct Release<'p> {
     held: backend::Held,
     cluster: u32,
     index: u32,
-    _p: PhantomData<(&'p (), NotShared)>,
+    _p: Lent<'p>,
 }
 
 impl Release<'_> {

@@ -8,6 +8,13 @@ use crate::roles::WarpGroup;
 
 /// One `f32` for each of the 64 rows of an [`Acc`]. Each thread holds the values of the rows that it holds elements of,
 /// so a row-wise map moves no data. The values can not be taken out: they differ from lane to lane.
+///
+/// ```compile_fail,E0277
+/// use tilewright_core::prelude::*;
+/// fn captured_by_an_element_closure(acc: Acc<64>, rows: AccRows) -> Acc<64> {
+///     acc.map(|x| { let _ = rows.max(AccRows::splat(x)); x })
+/// }
+/// ```
 #[derive(Clone, Copy)]
 pub struct AccRows {
     pub(crate) values: RowValues,

@@ -219,11 +219,8 @@ impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
         let w = &self.window;
         let at = j as u64 * N as u64;
         let left = if at < w.cols as u64 { w.cols - at as u32 } else { 0 };
-        let window = Window {
-            ptr: w.ptr.wrapping_add(at as usize),
-            cols: if left < N as u32 { left } else { N as u32 },
-            ..*w
-        };
+        let window =
+            Window { ptr: w.ptr.wrapping_add(at as usize), cols: if left < N as u32 { left } else { N as u32 }, ..*w };
         TileRef { window, _p: PhantomData }
     }
 }

@@ -1,11 +1,14 @@
 //! C = f(A B^T) on any GPU from sm_80 up: A is M x K, B is N x K, both with adjacent columns, of any size, row stride and
 //! alignment; f32 accumulation, one rounding.
 //!
-//! | instance | tile, depth | threads, a warp's part | shared memory | registers |
+//! | instance | tile, depth | threads, a warp's part | shared memory | registers (sm_80) |
 //! |---|---|---|---|---|
-//! | `bf16`, `f16` (and `_f32`: f32 output) | 128 x 256, 32 | 256, 64 x 64 | 4 stages of 24 KiB | 255 at most |
-//! | `f32` | 128 x 128, 16 | 256, 64 x 32 | 4 stages of 16 KiB | 255 at most |
-//! | `small_*` | 64 x 64, 32 (16) | 128, 32 x 32 | 4 stages of 8 KiB | |
+//! | `bf16`, `f16` | 128 x 256, 32 | 256, 64 x 64 | 4 stages of 24 KiB | 255 |
+//! | `bf16_f32`, `f16_f32`: f32 output | 128 x 256, 32 | 256, 64 x 64 | 4 stages of 24 KiB | 248 |
+//! | `bf16_square` | 128 x 128, 32 | 128, 64 x 64 | 4 stages of 16 KiB | 255 |
+//! | `f32` | 128 x 128, 16 | 256, 64 x 32 | 4 stages of 16 KiB | 191 |
+//! | `small_bf16`, `small_f16` | 64 x 64, 32 | 128, 32 x 32 | 4 stages of 8 KiB | 156 |
+//! | `small_f32` | 64 x 64, 16 | 128, 32 x 32 | 4 stages of 8 KiB | 146 |
 //!
 //! Disjointness: `c` hands each tile to one block.
 

@@ -46,12 +46,11 @@ pub fn decode<T: MmaElement>(
 ) {
     let blocks = capacity / 64;
     let (left, right) = out.halves::<256>();
-    let mut lse = lse.whole();
     cta.pair(
         (q_ring.to_both(), k0_ring.to_both(), p0_ring, stats0_ring),
         (k1_ring.to_both(), p1_ring, stats1_ring),
         |wg, (q_ring, k_ring, p_out, stats_out), (k1_ring, p_in, stats_in)| {
-            for ((tile, _), out) in left {
+            for (((tile, _), out), (_, lse)) in left.zip(lse.whole()) {
                 let request = tile.checked_div(head_blocks).unwrap_or(0);
                 let length = lengths.tile(request, 0).scalar(wg).min(capacity);
                 let keys = |block: u32| kv.tile(request * blocks + block, 0);
@@ -102,10 +101,9 @@ pub fn decode<T: MmaElement>(
                 }
                 stats_out.fill(wg).store(wg, &(sum, sum));
                 let sum = sum + stats_in.next().0.read(wg);
-                out.store(wg, o.map_rows(sum, |x, sum| if sum > 0.0 { x * reciprocal(sum) } else { 0.0 }));
-                if let Some((_, lse)) = lse.next() {
-                    lse.store_rows(wg, max.zip(sum, |max, sum| (max + log2(sum)) * core::f32::consts::LN_2));
-                }
+                let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
+                out.store(wg, o.map_rows(share, |x, share| x * share));
+                lse.store_rows(wg, max.zip(sum, |max, sum| (max + log2(sum)) * core::f32::consts::LN_2));
             }
         },
         |wg, (k_ring, p_out, stats_out), (q_ring, k0_ring, p_in, stats_in)| {
@@ -138,10 +136,9 @@ pub fn decode<T: MmaElement>(
                     stats_out.fill(wg).store(wg, &(raised, shrink));
                     sum = sum * before * shrink + p.row_sum(wg);
                     o = o.map_rows(before * shrink, |x, s| x * s);
-                    let p = p.pack::<T>();
-                    p_out.fill(wg).store(wg, &p);
-                    let mut products = wg.mma_with(o, (p, k));
+                    let mut products = wg.mma_with(o, (p.pack::<T>(), k));
                     products.multiply_packed(|(p, k)| (p, k.columns::<256, 256>().t()));
+                    p_out.fill(wg).store(wg, &p.pack::<T>());
 
                     let mut products = products.with((p_in.next(), k0_ring.next()));
                     products.multiply(|(_, (p, k))| (p.rows(), k.columns::<256, 256>().t()));
@@ -153,7 +150,8 @@ pub fn decode<T: MmaElement>(
                 }
                 stats_out.fill(wg).store(wg, &(sum, sum));
                 let sum = sum + stats_in.next().0.read(wg);
-                out.store(wg, o.map_rows(sum, |x, sum| if sum > 0.0 { x * reciprocal(sum) } else { 0.0 }));
+                let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
+                out.store(wg, o.map_rows(share, |x, share| x * share));
             }
         },
     );

@@ -72,7 +72,8 @@ impl<T: Element<Value = f32>> Matrix<T> {
     /// Nothing outside the matrix was written.
     pub fn guards_are_untouched(&self) -> bool {
         self.data.iter().enumerate().all(|(i, x)| {
-            let inside = i.checked_sub(self.offset).is_some_and(|i| i / self.stride < self.rows && i % self.stride < self.cols);
+            let inside =
+                i.checked_sub(self.offset).is_some_and(|i| i / self.stride < self.rows && i % self.stride < self.cols);
             inside || x.to_value() == T::from_value(GUARD).to_value()
         })
     }

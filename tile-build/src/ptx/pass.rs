@@ -244,7 +244,8 @@ const NEEDS: [(&str, (u32, u32)); 10] = [
 ];
 
 /// Qualifiers that do.
-const QUALIFIERS: [(&str, (u32, u32)); 3] = [(".L2::64B", (7, 4)), (".L2::128B", (7, 4)), (".L2::256B", (7, 4))];
+const QUALIFIERS: [(&str, (u32, u32)); 4] =
+    [(".L1::no_allocate", (7, 4)), (".L2::64B", (7, 4)), (".L2::128B", (7, 4)), (".L2::256B", (7, 4))];
 
 fn raise_version(all: &mut [Item]) -> Result<(u32, u32), String> {
     let mut need = (0, 0);

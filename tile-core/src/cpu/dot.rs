@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use std::vec;
 use std::vec::Vec;
 
-use super::{Smem, accumulate};
+use super::{Smem, accumulate_strided};
 use crate::element::{Element, bf16, f16};
 use crate::layout::operand_offset;
 use crate::view::{TileRef, Window};
@@ -62,28 +62,35 @@ crate::splits::splits!(split);
 /// # Safety
 /// The tile at `to` is the caller's to write.
 unsafe fn fill<T: Element, const ROW: usize>(to: Smem, rows: usize, w: &Window<T>) {
-    let in_chunk = 16 / size_of::<T>();
+    let in_chunk = const { 16 / size_of::<T>() };
     for r in 0..rows {
         let cols = if r < w.rows as usize { w.cols as usize } else { 0 };
         let row = w.ptr.wrapping_add(r * w.stride as usize) as *const T;
-        for chunk in 0..ROW / 16 {
+        // Whole rows, nearly all of them, take a loop of fixed length.
+        if cols * size_of::<T>() >= ROW {
+            for chunk in 0..const { ROW / 16 } {
+                // SAFETY: the row lies in the view; the chunk lies in the tile.
+                unsafe {
+                    let to = to.ptr.add(operand_offset(ROW, r, chunk * 16));
+                    core::ptr::copy_nonoverlapping(row.add(chunk * in_chunk) as *const u8, to, 16);
+                }
+            }
+            continue;
+        }
+        for chunk in 0..const { ROW / 16 } {
             // SAFETY: `inside` elements lie in the view; the chunk lies in the tile.
             unsafe {
                 let to = to.ptr.add(operand_offset(ROW, r, chunk * 16));
-                let inside = cols.saturating_sub(chunk * in_chunk);
+                let inside = cols.saturating_sub(chunk * in_chunk).min(in_chunk);
                 let from = row.wrapping_add(chunk * in_chunk) as *const u8;
-                if inside >= in_chunk {
-                    core::ptr::copy_nonoverlapping(from, to, 16);
-                } else {
-                    core::ptr::copy_nonoverlapping(from, to, inside * size_of::<T>());
-                    to.add(inside * size_of::<T>()).write_bytes(0, 16 - inside * size_of::<T>());
-                }
+                core::ptr::copy_nonoverlapping(from, to, inside * size_of::<T>());
+                to.add(inside * size_of::<T>()).write_bytes(0, 16 - inside * size_of::<T>());
             }
         }
     }
 }
 
-/// Reads a tile into columns `column..` of plain `f32` rows of `depth`.
+/// Reads a tile into columns `column..` of plain `f32` rows, `stride` apart.
 ///
 /// # Safety
 /// The tile at `from` is full.
@@ -91,16 +98,16 @@ unsafe fn unpack<T: Element<Value = f32>, const ROW: usize>(
     from: Smem,
     rows: usize,
     out: &mut [f32],
-    depth: usize,
+    stride: usize,
     column: usize,
 ) {
-    let in_chunk = 16 / size_of::<T>();
-    for (r, row) in out.chunks_exact_mut(depth).take(rows).enumerate() {
-        let row = &mut row[column..column + ROW / size_of::<T>()];
-        for (chunk, out) in row.chunks_exact_mut(in_chunk).enumerate() {
+    let in_chunk = const { 16 / size_of::<T>() };
+    for (r, row) in out.chunks_exact_mut(stride).take(rows).enumerate() {
+        let row = &mut row[column..][..const { ROW / size_of::<T>() }];
+        for chunk in 0..const { ROW / 16 } {
             // SAFETY: the caller's: the tile has this chunk, 16-byte aligned.
             let from = unsafe { from.ptr.add(operand_offset(ROW, r, chunk * 16)) } as *const T;
-            for (e, x) in out.iter_mut().enumerate() {
+            for (e, x) in row[chunk * in_chunk..][..in_chunk].iter_mut().enumerate() {
                 // SAFETY: as above.
                 *x = unsafe { from.add(e).read() }.to_value();
             }
@@ -110,6 +117,8 @@ unsafe fn unpack<T: Element<Value = f32>, const ROW: usize>(
 
 /// Depth that is gathered for one product: enough to make the library's overhead small, and to stay in the cache.
 const DEPTH: usize = 256;
+/// A cache line more from row to row: rows a power of two apart would fall into the same few sets of the cache.
+const PAD: usize = 16;
 
 std::thread_local! {
     /// Operands gathered as plain `f32`. The products of a thread follow each other.
@@ -178,17 +187,18 @@ unsafe fn ring_loop<
         while k < steps {
             let now = together.min(steps - k);
             let depth = now as usize * K;
-            a.resize(M * depth, 0.0);
-            b.resize(N * depth, 0.0);
+            let stride = depth + PAD;
+            a.resize(M * stride, 0.0);
+            b.resize(N * stride, 0.0);
             for i in 0..now {
                 fill(k + i + STAGES as u32 - 1);
                 // SAFETY: filled STAGES - 1 steps ago.
                 unsafe {
-                    unpack::<T, ROW>(stage(k + i), M, a, depth, i as usize * K);
-                    unpack::<T, ROW>(stage(k + i).add(M * ROW), N, b, depth, i as usize * K);
+                    unpack::<T, ROW>(stage(k + i), M, a, stride, i as usize * K);
+                    unpack::<T, ROW>(stage(k + i).add(M * ROW), N, b, stride, i as usize * K);
                 }
             }
-            accumulate(regs, a, b, M, N, depth);
+            accumulate_strided(regs, a, b, [M, N, depth], stride);
             k += now;
         }
     });

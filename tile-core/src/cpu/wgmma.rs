@@ -178,10 +178,8 @@ fn operands<T: MmaElement, const N: usize, const K: usize, M: Major>(a: Left, b:
 }
 
 /// Computes what was put off.
-pub(crate) fn settle<const N: usize, const H: usize>(
-    regs: &mut [<Width<N> as Wgmma>::Regs; H],
-    pending: &mut Pending,
-) where
+pub(crate) fn settle<const N: usize, const H: usize>(regs: &mut [<Width<N> as Wgmma>::Regs; H], pending: &mut Pending)
+where
     Width<N>: Wgmma,
 {
     pending.compute(regs);
@@ -235,8 +233,13 @@ unsafe fn product<T: MmaElement>(o: &Operands, h: usize, regs: &mut [f32]) {
 
 /// `c += A B^T` on plain row-major `f32`: m x n, m x k, n x k.
 pub(crate) fn accumulate(c: &mut [f32], a: &[f32], b: &[f32], m: usize, n: usize, k: usize) {
-    debug_assert!(c.len() >= m * n && a.len() >= m * k && b.len() >= n * k);
-    let (n_, k_) = (n as isize, k as isize);
+    accumulate_strided(c, a, b, [m, n, k], k)
+}
+
+/// The same, with `stride` elements from row to row of `a` and `b`.
+pub(crate) fn accumulate_strided(c: &mut [f32], a: &[f32], b: &[f32], [m, n, k]: [usize; 3], stride: usize) {
+    assert!(k <= stride && c.len() >= m * n && a.len() >= m * stride && b.len() >= n * stride);
+    let (n_, k_) = (n as isize, stride as isize);
     // SAFETY: the slices hold the matrices that the strides describe.
     unsafe {
         gemm::gemm(

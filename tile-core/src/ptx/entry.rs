@@ -169,11 +169,11 @@ macro_rules! slabs {
 
 /// The descriptor of a right operand from slab `slab` of its depth on.
 #[inline(always)]
-fn right<T, const N: usize, const K: usize, M: Major>(b: &Right<'_, T, N, K, M>, slab: usize) -> u64 {
+fn right<T, const N: usize, const K: usize, M: Major>(b: &Right<'_, T, N, K, M>, base: Smem, slab: usize) -> u64 {
     if M::TRANSPOSED {
-        mn_major_descriptor(b.base.add(slab * 64 * SPAN).0, b.slab as u32)
+        mn_major_descriptor(base.add(slab * 64 * SPAN).0, b.slab as u32)
     } else {
-        k_major_descriptor(b.base.add(slab * b.slab).0)
+        k_major_descriptor(base.add(slab * b.slab).0)
     }
 }
 
@@ -190,9 +190,10 @@ pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const K: usize, const 
 ) where
     Width<N>: Wgmma,
 {
+    let (a_base, b_base) = (a.base.here(), b.base.here());
     fence();
     slabs!(K * 2 / SPAN, |slab| {
-        let (a, b) = (a.base.add(slab * a.slab), right(b, slab));
+        let (a, b) = (a_base.add(slab * a.slab), right(b, b_base, slab));
         // SAFETY: the caller's; behind the fence.
         unsafe {
             T::issue::<Width<N>, M>(&mut regs[0], k_major_descriptor(a.0), b);
@@ -218,11 +219,12 @@ pub(crate) unsafe fn issue_packed<T: MmaElement, const N: usize, const K: usize,
     Width<N>: Wgmma,
     Width<K>: Wgmma,
 {
+    let b_base = b.base.here();
     fence();
     slabs!(K * 2 / SPAN, |slab| {
         let a = Width::<K>::packed_slab(&a.regs, slab);
         // SAFETY: the caller's; behind the fence.
-        unsafe { T::issue_packed::<Width<N>, M>(regs, a, right(b, slab)) };
+        unsafe { T::issue_packed::<Width<N>, M>(regs, a, right(b, b_base, slab)) };
     });
     commit();
 }

@@ -22,6 +22,11 @@ impl Smem {
     pub(crate) fn add(self, bytes: usize) -> Self {
         Smem(self.0 + bytes as u32)
     }
+    /// See [`here`].
+    #[inline(always)]
+    pub(crate) fn here(self) -> Self {
+        Smem(here(self.0))
+    }
     /// The same place in block `rank` of the cluster.
     #[inline(always)]
     pub(crate) fn peer(self, rank: u32) -> u32 {
@@ -70,4 +75,15 @@ impl Smem {
         unsafe { asm!("ld.shared.b32 {0}, [{1}];", out(reg32) v, in(reg32) self.0, options(nostack)) }
         v
     }
+}
+
+/// The same value, of which the compiler does not know that it is the same: what is computed from it stays where it is
+/// used. Without this the descriptors of fixed slots, and addresses that depend on the thread alone, are all hoisted out
+/// of the loops, and fill the registers.
+#[inline(always)]
+pub(crate) fn here(value: u32) -> u32 {
+    let r: u32;
+    // SAFETY: a copy.
+    unsafe { asm!("mov.b32 {0}, {1};", out(reg32) r, in(reg32) value, options(nostack)) }
+    r
 }

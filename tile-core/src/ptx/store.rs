@@ -3,7 +3,7 @@
 use core::arch::asm;
 
 use super::element::Pack16;
-use super::smem::Smem;
+use super::smem::{Smem, here};
 use super::sync::{shuffle_xor, tid, warp_barrier, warpgroup_barrier};
 use super::tma::{fence_for_bulk, store_box, wait_stores_read};
 use super::wgmma::{Wgmma, Width};
@@ -50,7 +50,7 @@ unsafe fn store_64<T: Pack16, const N: usize>(w: &Window<T>, first: u32, regs: &
 where
     Width<N>: Wgmma,
 {
-    let (row, col) = accumulator_at(tid() % 128, 0);
+    let (row, col) = accumulator_at(here(tid() % 128), 0);
     let row = first + row;
     let stride = w.stride as usize;
     let corner = w.ptr.wrapping_add(row as usize * stride + col as usize);
@@ -166,7 +166,7 @@ pub(crate) unsafe fn write_packed<T, const K: usize>(_: &mut WarpGroup, base: Sm
 where
     Width<K>: Wgmma,
 {
-    let thread = tid() % 128;
+    let thread = here(tid() % 128);
     Width::<K>::packed_groups(
         &value.regs,
         #[inline(always)]
@@ -193,7 +193,7 @@ pub(crate) unsafe fn read_packed<T, const K: usize>(_: &mut WarpGroup, base: Sme
 where
     Width<K>: Wgmma,
 {
-    let thread = tid() % 128;
+    let thread = here(tid() % 128);
     Packed::new(Width::<K>::packed_from(
         #[inline(always)]
         |i| {
@@ -211,7 +211,7 @@ where
 /// By the whole warpgroup; the row at `base` is free.
 #[inline(always)]
 pub(crate) unsafe fn write_row(_: &mut WarpGroup, base: Smem, value: &AccRows) {
-    let thread = tid() % 128;
+    let thread = here(tid() % 128);
     let (row, column) = accumulator_at(thread, 0);
     let at = base.add(row as usize * 4);
     // by the lane that has the row's first column
@@ -231,7 +231,7 @@ pub(crate) unsafe fn write_row(_: &mut WarpGroup, base: Smem, value: &AccRows) {
 /// By the whole warpgroup; the row is full.
 #[inline(always)]
 pub(crate) unsafe fn read_row(_: &mut WarpGroup, base: Smem) -> AccRows {
-    let (row, _) = accumulator_at(tid() % 128, 0);
+    let (row, _) = accumulator_at(here(tid() % 128), 0);
     let at = base.add(row as usize * 4);
     // SAFETY: 64 words.
     unsafe { AccRows::new([f32::from_bits(at.load_u32()), f32::from_bits(at.add(32).load_u32())]) }
@@ -263,7 +263,7 @@ pub(crate) unsafe fn zero_rows<T>(_: &mut WarpGroup, base: Smem, rows: usize, co
 /// By the whole warpgroup, whose window it is.
 #[inline(always)]
 pub(crate) unsafe fn store_column(w: &Window<f32>, values: RowValues) {
-    let (row, column) = accumulator_at(tid() % 128, 0);
+    let (row, column) = accumulator_at(here(tid() % 128), 0);
     let at = w.ptr.wrapping_add(row as usize * w.stride as usize);
     // SAFETY: inside the window, by the lane that has the row's first column.
     unsafe {

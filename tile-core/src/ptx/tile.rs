@@ -437,11 +437,13 @@ unsafe fn load_one<T: Element>(to: u64, l: Limits) -> T::Value {
 macro_rules! edge {
     ($e:ident, $size:literal, $to:ident, [$($text:expr),*], $($operands:tt)*) => {
         asm!(
-            "{{ .reg .pred p, q; .reg .b32 n, t; .reg .b16 h;",
-            "setp.lt.u32 q, {row}, {rows}; setp.ge.and.u32 q, {at}, {limit}, q;",
-            "sub.s32 n, {cols}, {at}; selp.s32 n, n, 0, q;",
-            $($text,)*
-            "}}",
+            concat!(
+                "{{ .reg .pred p, q; .reg .b32 n, t; .reg .b16 h; ",
+                "setp.lt.u32 q, {row}, {rows}; setp.ge.and.u32 q, {at}, {limit}, q; ",
+                "sub.s32 n, {cols}, {at}; selp.b32 n, n, 0, q; ",
+                $($text,)*
+                "}}"
+            ),
             row = in(reg32) $e.piece.row, rows = in(reg32) $e.piece.rows, at = in(reg32) $e.piece.at,
             limit = in(reg32) $e.piece.limit, cols = in(reg32) $e.cols, to = in(reg64) $to, $($operands)*)
     };

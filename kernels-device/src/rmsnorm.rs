@@ -231,7 +231,7 @@ pub fn wide<T: Element<Value = f32>, W: Element<Value = f32>>(
     mut cta: Cta<512>,
     x: Tiles<T, 1, 8192>,
     w: Tiles<W, 1, 8192>,
-    y: TilesMut<T, 1, 8192>,
+    y: TilesMut<T, 1, 8192, Strips>,
     eps: f32,
 ) {
     let inverse_width = reciprocal(x.cols() as f32);
@@ -261,9 +261,9 @@ pub fn wide<T: Element<Value = f32>, W: Element<Value = f32>>(
 pub fn wide_residual<T: Element<Value = f32>, W: Element<Value = f32>>(
     mut cta: Cta<256>,
     x: Tiles<T, 1, 4096>,
-    r: TilesMut<T, 1, 4096>,
+    r: TilesMut<T, 1, 4096, Strips>,
     w: Tiles<W, 1, 4096>,
-    y: TilesMut<T, 1, 4096>,
+    y: TilesMut<T, 1, 4096, Strips>,
     eps: f32,
 ) {
     let inverse_width = reciprocal(x.cols() as f32);

@@ -33,7 +33,10 @@ macro_rules! kernels {
                 (2048, one!(rmsnorm::rows<$t, $w, 2, 2048, 256>)),
                 (4096, one!(rmsnorm::rows<$t, $w, 1, 4096, 256>)),
                 (8192, one!(rmsnorm::long_rows<$t, $w, 1, 8192, 512>)),
-                (usize::MAX, one!(rmsnorm::wide<$t, $w>)),
+                (usize::MAX, |x, w, y, blocks| {
+                    let y = y.tiles_mut().schedule(Strips);
+                    backend::run::<rmsnorm::wide<$t, $w>>((x.tiles(), w.tiles(), y, EPS), blocks).unwrap()
+                }),
             ];
             all.into_iter().filter(|(width, _)| *width >= cols).map(|(_, run)| run).collect()
         }
@@ -51,7 +54,10 @@ macro_rules! kernels {
                 (2048, one!(rmsnorm::rows_residual<$t, $w, 2, 2048, 256>)),
                 (4096, one!(rmsnorm::rows_residual<$t, $w, 1, 4096, 256>)),
                 (8192, one!(rmsnorm::long_rows_residual<$t, $w, 1, 8192, 512>)),
-                (usize::MAX, one!(rmsnorm::wide_residual<$t, $w>)),
+                (usize::MAX, |x, r, w, y, blocks| {
+                    let (r, y) = (r.tiles_mut().schedule(Strips), y.tiles_mut().schedule(Strips));
+                    backend::run::<rmsnorm::wide_residual<$t, $w>>((x.tiles(), r, w.tiles(), y, EPS), blocks).unwrap()
+                }),
             ];
             all.into_iter().filter(|(width, _)| *width >= cols).map(|(_, run)| run).collect()
         }

@@ -1,6 +1,7 @@
 //! RMSNorm of rows: `y = x / sqrt(mean(x^2) + eps) * w`, and of `x + r`. Sums are f32; one rounding at the end.
 
 use tilewright_core::element::{Element, bf16, f16};
+use tilewright_core::schedule::Strips;
 use tilewright_host::{Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::rmsnorm::{long_rows, long_rows_residual, rows, rows_residual, wide, wide_residual};
 
@@ -114,23 +115,23 @@ macro_rules! by_width {
             1025..=2048 => by_width!(@launch $s, $narrow<$t, $w, 2, 2048, 256>, $order, $eps),
             2049..=4096 => by_width!(@launch $s, $narrow<$t, $w, 1, 4096, 256>, $order, $eps),
             4097..=8192 => by_width!(@launch $s, $long<$t, $w, 1, 8192, 512>, $order, $eps),
-            _ => by_width!(@launch $s, $wide<$t, $w>, $order, $eps),
+            _ => by_width!(@launch $s, $wide<$t, $w>, $order, $eps, schedule Strips),
         }
     };
-    (@launch $s:expr, $k:ident<$($p:tt),*>, ($x:ident, $weight:ident, $y:ident), $eps:expr) => {
+    (@launch $s:expr, $k:ident<$($p:tt),*>, ($x:ident, $weight:ident, $y:ident), $eps:expr $(, $cut:ident $how:ident)?) => {
         $k::<$($p),*>::launch($s, (
             $x.tiles().arg("x")?,
             $weight.tiles().arg("w")?,
-            $y.tiles_mut().arg("y")?,
+            $y.tiles_mut().arg("y")?$(.$cut($how))?,
             $eps,
         ))
     };
-    (@launch $s:expr, $k:ident<$($p:tt),*>, ($x:ident, $r:ident, $weight:ident, $y:ident), $eps:expr) => {
+    (@launch $s:expr, $k:ident<$($p:tt),*>, ($x:ident, $r:ident, $weight:ident, $y:ident), $eps:expr $(, $cut:ident $how:ident)?) => {
         $k::<$($p),*>::launch($s, (
             $x.tiles().arg("x")?,
-            $r.tiles_mut().arg("residual")?,
+            $r.tiles_mut().arg("residual")?$(.$cut($how))?,
             $weight.tiles().arg("w")?,
-            $y.tiles_mut().arg("y")?,
+            $y.tiles_mut().arg("y")?$(.$cut($how))?,
             $eps,
         ))
     };

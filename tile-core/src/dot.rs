@@ -113,6 +113,7 @@ impl<T: DotElement, const M: usize, const N: usize> TileMut<'_, T, M, N> {
     ) where
         Split<M, N, THREADS>: BlockProduct,
     {
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
         // SAFETY: by the whole block, whose window it is.
         unsafe { backend::store_block::<T, M, N, THREADS>(&self.window, &acc.regs) }
     }

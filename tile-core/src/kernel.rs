@@ -288,8 +288,8 @@ unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for Til
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn facts(&self) -> Facts<'_> {
-        let tiles =
-            self.raw.rows.div_ceil(M as u32) as u64 * self.raw.slabs as u64 * self.raw.cols.div_ceil(N as u32) as u64;
+        let across = if S::STRIPS { 1 } else { self.raw.cols.div_ceil(N as u32) };
+        let tiles = self.raw.rows.div_ceil(M as u32) as u64 * self.raw.slabs as u64 * across as u64;
         Facts { provenance: Some(self.provenance), mutable: true, tiles: Some(tiles) }
     }
     #[cfg(not(target_arch = "nvptx64"))]

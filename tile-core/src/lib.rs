@@ -72,7 +72,7 @@ pub mod prelude {
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
     pub use crate::roles::{Cta, Output, WarpGroup};
     pub use crate::rows::AccRows;
-    pub use crate::schedule::{Grouped, Linear, Plan, Schedule};
+    pub use crate::schedule::{Grouped, Linear, Plan, Schedule, Strips};
     pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
     pub use crate::tile::{PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};

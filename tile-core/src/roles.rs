@@ -35,6 +35,10 @@ impl WarpGroup {
 
 /// The launch size in a type: what `#[kernel]` reads off the block's token.
 #[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the token of a block",
+    note = "a kernel's first parameter is the block's token, by value: `cta: Cta<256>`"
+)]
 pub trait Block {
     const THREADS: usize;
     const CLUSTER: usize;

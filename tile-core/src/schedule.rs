@@ -12,6 +12,8 @@
 pub unsafe trait Schedule: Copy + Send + Sync + core::fmt::Debug + 'static {
     /// Distinguishes schedules in a kernel's signature.
     const ID: u64;
+    /// Whole rows of tiles are handed out, as strips, instead of tiles.
+    const STRIPS: bool = false;
     /// The tile `(i, j)` of a ticket.
     fn at(&self, ticket: u32, rows: u32, cols: u32) -> (u32, u32);
 }
@@ -32,6 +34,23 @@ unsafe impl Schedule for Linear {
     }
 }
 
+/// Whole rows of tiles, one after the other: for kernels that take an output by
+/// [`strips`](crate::view::TilesMut::strips). Like every schedule it is the launch's choice: were it the kernel's, one
+/// block could take tiles and another the strip they lie in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Strips;
+
+// SAFETY: as `Linear`, over a grid of one column.
+unsafe impl Schedule for Strips {
+    const ID: u64 = 3;
+    const STRIPS: bool = true;
+    #[inline(always)]
+    fn at(&self, ticket: u32, _rows: u32, cols: u32) -> (u32, u32) {
+        Linear.at(ticket, 0, cols)
+    }
+}
+
 /// Column by column within groups of `G` tile rows, so that concurrent blocks share operand tiles in L2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -40,9 +59,13 @@ pub struct Grouped<const G: u32>;
 // SAFETY: the tickets are cut into groups of min(G, rows left) x cols; within a group of g rows, (t % g, t / g) is a
 // bijection.
 unsafe impl<const G: u32> Schedule for Grouped<G> {
-    const ID: u64 = 2 | (G as u64) << 8;
+    const ID: u64 = {
+        assert!(G > 0, "a group has at least one row of tiles");
+        2 | (G as u64) << 8
+    };
     #[inline(always)]
     fn at(&self, ticket: u32, rows: u32, cols: u32) -> (u32, u32) {
+        const { assert!(G > 0, "a group has at least one row of tiles") };
         // `G * cols` may exceed 32 bits only when it exceeds `rows * cols` too: there is one group then.
         let span = G.saturating_mul(cols);
         let group = ticket.checked_div(span).unwrap_or(0);

@@ -15,6 +15,10 @@ use crate::tma::{SPAN, TmaTile, box_rows};
 ///
 /// # Safety
 /// `claim` uses at most `BYTES` bytes from `base` and `TAIL` from `tail`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can not live in shared memory",
+    note = "a `#[shared]` parameter is a `Pipeline`, `Staging`, `Stages` or `Turns`; other parameters are launch arguments"
+)]
 pub unsafe trait Shared: Sized {
     /// Bytes of it that must begin at a multiple of 1024: tiles.
     const BYTES: usize;

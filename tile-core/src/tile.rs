@@ -293,6 +293,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
         &mut self,
         from: &TileMut<'_, T, M, N>,
     ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
         read::<T, _, false, M, N>(&from.window)
     }
 }
@@ -314,6 +315,7 @@ impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
         cta: &mut Cta<THREADS, CLUSTER>,
         tile: &Tile<T::Value, M, N, L>,
     ) {
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
         if const { L::ID != <ByRows<THREADS, T::Chunk> as Own<M, N>>::ID } {
             // other threads than those that write an element here may have read it before, by `load_mut`
             cta.meet();
@@ -339,6 +341,7 @@ impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
         _cta: &mut Cta<THREADS, CLUSTER>,
         j: u32,
     ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
         read::<T, _, false, M, N>(&self.window(j))
     }
 
@@ -351,6 +354,7 @@ impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
         j: u32,
         tile: &Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>>,
     ) {
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
         // SAFETY: the window is this block's alone.
         unsafe { backend::store_tile::<T, ByRows<THREADS, T::Chunk>, M, N>(&self.window(j), &tile.values) }
     }

@@ -244,6 +244,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TmaTilesMut<'a
     /// The coordinates of the running block's (or cluster's) tiles, in order.
     #[inline(always)]
     pub fn plan(&self) -> Plan<S> {
+        const { assert!(!S::STRIPS, "an output that the launch cuts into strips is taken by `strips`") };
         #[cfg(target_arch = "nvptx64")]
         let (index, workers) = backend::worker();
         #[cfg(not(target_arch = "nvptx64"))]
@@ -273,6 +274,7 @@ impl<'a, T: Element, const M: usize, const N: usize> TmaTilesMut<'a, T, M, N, Li
 impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TmaTilesMut<'a, T, M, N, S> {
     /// The same claim, worked on in another order.
     pub fn schedule<R: Schedule>(self, schedule: R) -> TmaTilesMut<'a, T, M, N, R> {
+        self.place.must_be_nowhere();
         TmaTilesMut {
             base: self.base,
             raw: self.raw,
@@ -286,6 +288,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TmaTilesMut<'a
     /// # Safety
     /// At most once for each worker of a launch.
     pub(crate) unsafe fn at(&self, place: backend::Place) -> Self {
+        self.place.must_be_nowhere();
         TmaTilesMut { place, _p: PhantomData, ..*self }
     }
 }

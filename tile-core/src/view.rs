@@ -12,7 +12,7 @@ use core::marker::PhantomData;
 
 use crate::backend;
 use crate::element::Element;
-use crate::schedule::{Linear, Plan, Schedule};
+use crate::schedule::{Linear, Plan, Schedule, Strips};
 
 /// Extents and strides of a view, as they travel to the device. Strides count elements; columns are adjacent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,6 +270,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T
     /// The coordinates of the running block's tiles, in order.
     #[inline(always)]
     pub fn plan(&self) -> Plan<S> {
+        const { assert!(!S::STRIPS, "an output that the launch cuts into strips is taken by `strips`") };
         let (index, workers) = self.worker();
         let down = self.raw.down_in_slab(M as u32) * self.raw.slabs;
         Plan::new(self.schedule, down, self.raw.cols.div_ceil(N as u32), index, workers)
@@ -306,6 +307,7 @@ impl<'a, T: Element, const M: usize, const N: usize> TilesMut<'a, T, M, N, Linea
 impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T, M, N, S> {
     /// The same claim, worked on in another order.
     pub fn schedule<R: Schedule>(self, schedule: R) -> TilesMut<'a, T, M, N, R> {
+        self.place.must_be_nowhere();
         TilesMut {
             base: self.base,
             raw: self.raw,
@@ -318,6 +320,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T
     /// # Safety
     /// At most once for each worker of a launch.
     pub(crate) unsafe fn at(&self, place: backend::Place) -> Self {
+        self.place.must_be_nowhere();
         TilesMut { place, _p: PhantomData, ..*self }
     }
 }
@@ -374,10 +377,10 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> Iterator for S
     }
 }
 
-impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T, M, N, S> {
-    /// Shared out by whole rows of tiles: the schedule runs over a grid of one column.
+impl<'a, T: Element, const M: usize, const N: usize> TilesMut<'a, T, M, N, Strips> {
+    /// Shared out by whole rows of tiles.
     #[inline(always)]
-    pub fn strips(self) -> StripsIter<'a, T, M, N, S> {
+    pub fn strips(self) -> StripsIter<'a, T, M, N, Strips> {
         let (index, workers) = self.worker();
         let down = self.raw.down_in_slab(M as u32) * self.raw.slabs;
         StripsIter { plan: Plan::new(self.schedule, down, 1, index, workers), tiles: self }

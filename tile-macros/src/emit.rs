@@ -70,6 +70,10 @@ fn parameters(function: &mut ItemFn) -> syn::Result<Vec<Parameter>> {
         let Pat::Ident(name) = &*typed.pat else {
             return Err(syn::Error::new_spanned(&typed.pat, "a kernel's parameter is a plain name"));
         };
+        if let Type::Reference(reference) = &*typed.ty {
+            let message = "a kernel takes views of device memory, not references: `x: Tiles<f32, 1, 256>`";
+            return Err(syn::Error::new_spanned(reference, message));
+        }
         let before = typed.attrs.len();
         typed.attrs.retain(|a| !a.path().is_ident("shared"));
         let shared = typed.attrs.len() < before;

@@ -17,6 +17,7 @@ mod wgmma;
 pub use barrier::Barrier;
 pub use dot::{BlockProduct, DotElement, Split};
 pub use memory::Smem;
+pub use monitor::set_patience;
 pub use run::{Block, Fault, Place, run};
 
 pub(crate) use barrier::*;

@@ -6,8 +6,14 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long all roles must wait, with nothing happening, to be called deadlocked.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long all roles must wait, with nothing happening, to be called deadlocked: in milliseconds.
+static PATIENCE: AtomicU64 = AtomicU64::new(10_000);
+
+/// Sets how long all roles of a cluster must wait, with nothing happening, to be called deadlocked: 10 s unless set. For
+/// the whole process; meant for tests.
+pub fn set_patience(patience: Duration) {
+    PATIENCE.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Relaxed);
+}
 
 /// The payload of a role that ended because another one failed: not the cause.
 pub(crate) struct PeerFailed;
@@ -96,7 +102,7 @@ pub(crate) fn wait_until(done: impl Fn() -> bool, what: impl Fn() -> std::string
             Some((_, before)) if before != arrivals || m.waiting.load(Relaxed) < m.alive.load(Relaxed) => {
                 stuck = Some((Instant::now(), arrivals));
             }
-            Some((since, _)) if since.elapsed() > PATIENCE => {
+            Some((since, _)) if since.elapsed() > Duration::from_millis(PATIENCE.load(Relaxed)) => {
                 std::panic!("deadlock: all roles wait; the {role} role: {}", what());
             }
             Some(_) => {}

@@ -10,6 +10,7 @@ use std::vec::Vec;
 use super::memory::{Arena, Smem};
 use super::monitor::{Monitor, PeerFailed};
 use crate::kernel::{Args, Kernel};
+use crate::view::Provenance;
 
 /// Where a block stands: its cluster's number among the clusters, and its own in the cluster.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +24,16 @@ pub struct Place {
 }
 
 impl Place {
-    /// On the host, before a launch.
-    pub const NOWHERE: Place = Place { worker: 0, workers: 1, rank: 0 };
+    /// On the host, before a launch: no tile is there to be worked on.
+    pub const NOWHERE: Place = Place { worker: u32::MAX, workers: 1, rank: 0 };
+
+    /// What a block received is its share of an output. Launched once more, or put into another order than other
+    /// blocks have, it would reach into the shares of others. On the device neither can be written.
+    pub(crate) fn must_be_nowhere(self) {
+        if self.worker != u32::MAX {
+            std::panic!("a block's share of an output can not be launched or scheduled again");
+        }
+    }
 }
 
 /// One running block: where it stands and its shared memory.
@@ -67,6 +76,15 @@ unsafe impl<A> Sync for Launch<A> {}
 /// Runs `workers` blocks (clusters, if the kernel has them) of a launch, as many at a time as there are processors, and
 /// waits for all of them.
 pub fn run<K: Kernel>(args: K::Args<'_>, workers: u32) -> Result<(), Fault> {
+    let mut elsewhere = None;
+    args.facts(&mut |i, facts| {
+        if facts.provenance.is_some_and(|p| p.device != Provenance::CPU) {
+            elsewhere = Some(i);
+        }
+    });
+    if let Some(i) = elsewhere {
+        return Err(Fault { block: 0, message: std::format!("argument {i} does not lie in the CPU's memory") });
+    }
     let launch =
         Launch { args, workers, next: AtomicU32::new(0), stop: AtomicBool::new(false), fault: Mutex::new(None) };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(workers as usize);

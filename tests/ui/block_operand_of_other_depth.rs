@@ -1,0 +1,21 @@
+// wrong: a product of operands of different depth
+// rule: contracts: tile shape
+// expect: check E0308 "expected `16`, found `32`"
+#![forbid(unsafe_code)]
+use tilewright::prelude::*;
+
+tilewright::images!(none);
+
+#[kernel]
+pub fn product(
+    mut cta: Cta<128>,
+    #[shared] mut stages: Stages<f32, 64, 64, 16, 4>,
+    a: Tiles<f32, 64, 16>,
+    b: Tiles<f32, 64, 32>, //~ right: b: Tiles<f32, 64, 16>,
+    c: TilesMut<f32, 64, 64>,
+) {
+    for ((i, j), out) in c {
+        let acc = cta.accumulate(&mut stages, a.across(), |k| (a.tile(i, k), b.tile(j, k)), BlockAcc::zero());
+        out.store_acc(&mut cta, acc);
+    }
+}

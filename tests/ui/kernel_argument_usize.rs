@@ -1,0 +1,12 @@
+// wrong: an argument whose size differs between machines
+// rule: soundness 1
+// expect: check E0277 "`usize` can not be a kernel argument"
+#![forbid(unsafe_code)]
+use tilewright::prelude::*;
+
+tilewright::images!(none);
+
+#[kernel]
+pub fn nothing(cta: Cta<128>, x: Tiles<f32, 1, 256>, y: TilesMut<f32, 1, 256>, n: usize) { //~ right: pub fn nothing(cta: Cta<128>, x: Tiles<f32, 1, 256>, y: TilesMut<f32, 1, 256>, n: u32) {
+    let _ = (cta, x.tile(0, n as u32), y.plan()); //~ right: let _ = (cta, x.tile(0, n), y.plan());
+}

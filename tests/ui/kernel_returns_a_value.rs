@@ -1,0 +1,13 @@
+// wrong: a kernel returns a value
+// rule: #[kernel]: what a kernel is
+// expect: check - "a kernel returns nothing: it writes its outputs"
+#![forbid(unsafe_code)]
+use tilewright::prelude::*;
+
+tilewright::images!(none);
+
+#[kernel]
+pub fn nothing(cta: Cta<128>, x: Tiles<f32, 1, 256>, y: TilesMut<f32, 1, 256>, n: u32) -> u32 { //~ right: pub fn nothing(cta: Cta<128>, x: Tiles<f32, 1, 256>, y: TilesMut<f32, 1, 256>, n: u32) {
+    let _ = (cta, x.tile(0, n), y.plan());
+    n //~ right:
+}

@@ -1,0 +1,18 @@
+// wrong: a tile of which a thread would hold 128 elements
+// rule: contracts: tile not divisible
+// expect: build E0080 "a thread holds at most 64 elements of a tile"
+#![forbid(unsafe_code)]
+use tilewright::prelude::*;
+
+tilewright::images!(none);
+
+#[kernel]
+pub fn norm(mut cta: Cta<256>, x: Tiles<f32, 1, 32768>, w: Tiles<f32, 1, 32768>, y: TilesMut<f32, 1, 32768>) { //~ right: pub fn norm(mut cta: Cta<256>, x: Tiles<f32, 1, 2048>, w: Tiles<f32, 1, 2048>, y: TilesMut<f32, 1, 2048>) {
+    for ((i, j), out) in y {
+        let x = cta.load(x.tile(i, j));
+        let w = cta.load_row_like(&x, w.tile(0, j));
+        let squares = x.map(|v| v * v).row_sum(&mut cta);
+        let scaled = x.map_rows(&squares, |v, s| v * rsqrt(s));
+        out.store(&mut cta, &scaled.zip(&w, |v, w| v * w));
+    }
+}

@@ -1,0 +1,10 @@
+// wrong: products in flight go to another thread
+// rule: soundness 3, 4: slots, rings and products are linear
+// expect: check E0277 "cannot be sent between threads safely"
+#![forbid(unsafe_code)]
+use tilewright::prelude::*;
+fn needs<T: Send>() {}
+
+pub fn f() {
+    needs::<Mma<'static, 64>>(); //~ right: needs::<u32>();
+}

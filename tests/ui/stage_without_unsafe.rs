@@ -1,0 +1,11 @@
+// wrong: a stage of one's own, whose bytes nobody checks
+// rule: soundness 10
+// expect: check E0200+- "requires an `unsafe impl` declaration"
+#![forbid(unsafe_code)]
+use tilewright::prelude::*;
+
+pub struct Mine;
+impl tilewright::__private::Shared for Mine { //~ right:
+    const BYTES: usize = 0; //~ right:
+    unsafe fn claim(_: tilewright::__private::backend::Smem, _: tilewright::__private::backend::Smem) -> Self { Mine } //~ right:
+} //~ right:

@@ -1,0 +1,44 @@
+// wrong: the products of one slot read a tile of another, which may be released under them
+// rule: soundness 4: in flight means owned
+// expect: check -+E0597 "lifetime may not live long enough"
+#![forbid(unsafe_code)]
+use tilewright::prelude::*;
+
+tilewright::images!(none);
+
+type Stage = (SharedTile<bf16, 128, 64>, SharedTile<bf16, 256, 64>);
+
+#[kernel(arch = "sm_90a", grid = persistent)]
+pub fn gemm(
+    cta: Cta<384>,
+    #[shared] ring: Pipeline<Stage, 4>,
+    a: TmaTiles<bf16, 128, 64>,
+    b: TmaTiles<bf16, 256, 64>,
+    c: TilesMut<bf16, 128, 256, Grouped<8>>,
+) {
+    let steps = a.across();
+    let plan = c.plan();
+    cta.roles(
+        ring,
+        c,
+        |ring| {
+            for (i, j) in plan {
+                for k in 0..steps {
+                    ring.fill().load((a.tile(i, k), b.tile(j, k)));
+                }
+            }
+        },
+        |wg, ring, c| {
+            for (_, out) in c {
+                let mut mma = wg.mma(Acc::<256>::zero());
+                for _ in 0..steps {
+                    let other = ring.next(); //~ right: mma.step(ring.next(), |(a, b)| (a.rows_of(wg), b.all()));
+                    let left = other.0.rows_of(wg); //~ right:
+                    let mut pick = Some(left); //~ right:
+                    mma.step(ring.next(), |(_, b)| (pick.take().unwrap(), b.all())); //~ right:
+                }
+                out.store(wg, mma.wait());
+            }
+        },
+    );
+}

@@ -1,7 +1,7 @@
 //! RMSNorm of rows: `y = x / sqrt(mean(x^2) + eps) * w`, and of `x + r`. Sums are f32; one rounding at the end.
 
 use tilewright_core::element::{Element, bf16, f16};
-use tilewright_core::schedule::{Linear, Strips};
+use tilewright_core::schedule::Strips;
 use tilewright_host::{Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::rmsnorm::{long_rows, long_rows_residual, rows, rows_residual, wide, wide_residual};
 
@@ -110,28 +110,28 @@ fn weights<W: Element>(w: TensorView<'_, W, 1>, n: usize) -> Result<TensorView<'
 macro_rules! by_width {
     ($s:expr, $n:expr, $narrow:ident, $long:ident, $wide:ident, $t:tt, $w:tt, $order:tt, $eps:expr) => {
         match $n {
-            0..=256 => by_width!(@launch $s, $narrow<$t, $w, 16, 256, 256>, Linear, $order, $eps),
-            257..=1024 => by_width!(@launch $s, $narrow<$t, $w, 4, 1024, 256>, Linear, $order, $eps),
-            1025..=2048 => by_width!(@launch $s, $narrow<$t, $w, 2, 2048, 256>, Linear, $order, $eps),
-            2049..=4096 => by_width!(@launch $s, $narrow<$t, $w, 1, 4096, 256>, Linear, $order, $eps),
-            4097..=8192 => by_width!(@launch $s, $long<$t, $w, 1, 8192, 512>, Linear, $order, $eps),
-            _ => by_width!(@launch $s, $wide<$t, $w>, Strips, $order, $eps),
+            0..=256 => by_width!(@launch $s, $narrow<$t, $w, 16, 256, 256>, $order, $eps),
+            257..=1024 => by_width!(@launch $s, $narrow<$t, $w, 4, 1024, 256>, $order, $eps),
+            1025..=2048 => by_width!(@launch $s, $narrow<$t, $w, 2, 2048, 256>, $order, $eps),
+            2049..=4096 => by_width!(@launch $s, $narrow<$t, $w, 1, 4096, 256>, $order, $eps),
+            4097..=8192 => by_width!(@launch $s, $long<$t, $w, 1, 8192, 512>, $order, $eps),
+            _ => by_width!(@launch $s, $wide<$t, $w>, $order, $eps, schedule Strips),
         }
     };
-    (@launch $s:expr, $k:ident<$($p:tt),*>, $schedule:ident, ($x:ident, $weight:ident, $y:ident), $eps:expr) => {
+    (@launch $s:expr, $k:ident<$($p:tt),*>, ($x:ident, $weight:ident, $y:ident), $eps:expr $(, $cut:ident $how:ident)?) => {
         $k::<$($p),*>::launch($s, (
             $x.tiles().arg("x")?,
             $weight.tiles().arg("w")?,
-            $y.tiles_mut().arg("y")?.schedule($schedule),
+            $y.tiles_mut().arg("y")?$(.$cut($how))?,
             $eps,
         ))
     };
-    (@launch $s:expr, $k:ident<$($p:tt),*>, $schedule:ident, ($x:ident, $r:ident, $weight:ident, $y:ident), $eps:expr) => {
+    (@launch $s:expr, $k:ident<$($p:tt),*>, ($x:ident, $r:ident, $weight:ident, $y:ident), $eps:expr $(, $cut:ident $how:ident)?) => {
         $k::<$($p),*>::launch($s, (
             $x.tiles().arg("x")?,
-            $r.tiles_mut().arg("residual")?.schedule($schedule),
+            $r.tiles_mut().arg("residual")?$(.$cut($how))?,
             $weight.tiles().arg("w")?,
-            $y.tiles_mut().arg("y")?.schedule($schedule),
+            $y.tiles_mut().arg("y")?$(.$cut($how))?,
             $eps,
         ))
     };

@@ -3,6 +3,7 @@
 mod consumer;
 mod expected;
 mod images;
+mod results;
 mod scan;
 mod setup;
 mod step;
@@ -24,6 +25,7 @@ cargo xtask <command>
   ptxas          assemble every shipped image: no spills, no stack, no warnings, the expected barriers
   scan           look for convergent instructions in the vocabulary's inline assembly
   tsan           run the CPU backend's tests under ThreadSanitizer
+  results        make the README's table from benches/results
   consumer       build a package that depends on tilewright, from nothing, time it and run it
 ";
 
@@ -35,6 +37,7 @@ const STEPS: &[Step] = &[
         cargo(["clippy", "--workspace", "--all-targets", "--release", "--quiet", "--", "-D", "warnings"])
     }),
     Step::new("scan", scan::run),
+    Step::new("results", results::check),
     Step::new("ptx", images::check),
     Step::new("ptxas", images::ptxas),
     Step::new("tests", |_| cargo(["test", "--workspace", "--release", "--quiet"])),
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         ["ptx", "--check"] => images::check(&root),
         ["ptxas"] => images::ptxas(&root),
         ["scan"] => scan::run(&root),
+        ["results"] => results::write(&root),
         ["tsan"] => tsan::run(&root),
         ["consumer"] => consumer::run(&root),
         ["help" | "--help" | "-h"] => {

@@ -2,6 +2,7 @@
 
 mod lint;
 mod pass;
+mod shared_matrix;
 
 pub use lint::{INLINE_ALLOWED, convergent_counts, is_convergent, lint};
 pub use pass::{EntryMeta, Finished, finish};

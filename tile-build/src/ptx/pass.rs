@@ -1,12 +1,13 @@
 //! From the compiler's PTX to the one that is loaded: what rustc cannot say about an entry is added, and what differs
 //! from one build to the next is removed.
 
+use super::shared_matrix::spell_out_shared;
 use super::{Item, convergent_counts, is_name_char, items, names, statements, strip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Part of the recipe's hash: raise it whenever the pass changes what it emits.
-pub(crate) const PASS_VERSION: u32 = 1;
+pub(crate) const PASS_VERSION: u32 = 2;
 
 /// First word of every `NAME__meta`: "tilewrgt" in ASCII.
 pub(crate) const MAGIC: u64 = 0x7469_6c65_7772_6774;
@@ -53,6 +54,7 @@ pub fn finish(raw: &str) -> Result<Finished, String> {
     for item in &mut all {
         if let Item::Function { name, entry: true, head, body } = item {
             let words = metas.remove(name.as_str()).ok_or_else(|| format!("entry `{name}` has no `{name}__meta`"))?;
+            *body = spell_out_shared(body);
             let meta = entry_meta(name, words, body)?;
             *head = align_parameters(head);
             bounds(head, &meta);

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Times tilewright beside torch (cuBLAS, device copy) in one run, and writes rows for benches/results.
+
+    cargo build --release -p tilewright-bench-c
+    python3 benches/with_peers.py target/release/libtilewright_bench_c.so --commit HASH --json benches/results/NAME.json
+
+Every candidate is captured in a CUDA graph over buffer sets that together exceed three times the L2 cache, and replayed
+in interleaved rounds; the figure is the median round. Data is random normal. Needs torch with CUDA.
+"""
+import argparse, ctypes, datetime, json, math, statistics, subprocess
+
+import torch
+
+DTYPES = {"bf16": (0, torch.bfloat16), "f16": (1, torch.float16), "f32": (2, torch.float32)}
+P, Z, I, F = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_float
+
+
+def library(path):
+    lib = ctypes.CDLL(path)
+    lib.tilewright_gemm.argtypes = [P, I, I, P, P, P, Z, Z, Z]
+    lib.tilewright_rmsnorm.argtypes = [P, I, P, P, P, P, Z, Z, F]
+    return lib
+
+
+def stream():
+    return torch.cuda.current_stream().cuda_stream
+
+
+def done(code):
+    if code:
+        raise RuntimeError("tilewright refused; see above")
+
+
+def sets_for(call_bytes):
+    l2 = torch.cuda.get_device_properties(0).L2_cache_size
+    return max(1, min(24, math.ceil(3 * l2 / call_bytes)))
+
+
+class Candidate:
+    def __init__(self, name, fns):
+        self.name, self.times = name, []
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for f in fns:
+                f()
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        rounds = max(1, math.ceil(8 / len(fns)))
+        with torch.cuda.graph(self.graph):
+            for _ in range(rounds):
+                for f in fns:
+                    f()
+        self.calls, self.replays = rounds * len(fns), 1
+
+    def replay(self):
+        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        a.record()
+        for _ in range(self.replays):
+            self.graph.replay()
+        b.record()
+        b.synchronize()
+        return a.elapsed_time(b) * 1e3 / (self.replays * self.calls)
+
+
+def measure(candidates, rounds, ms):
+    for c in candidates:
+        c.replay()
+        c.replays = max(1, min(4000, math.ceil(ms * 1e3 / (c.replay() * c.calls))))
+    for _ in range(rounds):
+        for c in candidates:
+            c.times.append(c.replay())
+    return {c.name: statistics.median(c.times) for c in candidates}
+
+
+def gemm(lib, dtype, m, n, k, args):
+    code, dt = DTYPES[dtype]
+    count = sets_for((m * k + n * k + m * n) * dt.itemsize)
+    sets = [(torch.randn(m, k, device="cuda", dtype=dt), torch.randn(n, k, device="cuda", dtype=dt),
+             torch.empty(m, n, device="cuda", dtype=dt)) for _ in range(count)]
+
+    def ours(path):
+        def call(a, b, c):
+            done(lib.tilewright_gemm(stream(), code, path, a.data_ptr(), b.data_ptr(), c.data_ptr(), m, n, k))
+        return call
+    calls = {"gemm_hopper": ours(0), "gemm_portable": ours(1), "cublas": lambda a, b, c: torch.mm(a, b.t(), out=c)}
+    a, b, c = sets[0]
+    want = a[:256].double() @ b.double().t()
+    for name, call in calls.items():
+        c.fill_(float("nan"))
+        call(a, b, c)
+        torch.cuda.synchronize()
+        error = ((c[:256].double() - want).norm() / want.norm()).item()
+        if not error < 1e-2 or not torch.isfinite(c).all():
+            raise RuntimeError(f"{name} is wrong at {m}x{n}x{k}: relative error {error:.2e}")
+    t = measure([Candidate(name, [lambda s=s, f=f: f(*s) for s in sets]) for name, f in calls.items()], args.rounds, 25)
+    rate = lambda us: f"{2e-6 * m * n * k / us:.0f} TFLOP/s"
+    shape = f"{m}x{n}x{k}"
+    yield "gemm_hopper", dtype, shape, t["gemm_hopper"], "cublas (torch.mm)", t["cublas"], rate
+    yield "gemm_portable", dtype, shape, t["gemm_portable"], "cublas (torch.mm)", t["cublas"], rate
+    yield "gemm_portable", dtype, shape, t["gemm_portable"], "gemm_hopper", t["gemm_hopper"], rate
+
+
+def rmsnorm(lib, dtype, m, n, args):
+    code, dt = DTYPES[dtype]
+    count = sets_for(2 * m * n * dt.itemsize)
+    w = torch.randn(n, device="cuda", dtype=dt)
+    sets = [(torch.randn(m, n, device="cuda", dtype=dt), torch.randn(m, n, device="cuda", dtype=dt),
+             torch.empty(m, n, device="cuda", dtype=dt)) for _ in range(count)]
+
+    def ours(residual):
+        def call(x, r, y):
+            r = r.data_ptr() if residual else None
+            done(lib.tilewright_rmsnorm(stream(), code, x.data_ptr(), r, w.data_ptr(), y.data_ptr(), m, n, 1e-5))
+        return call
+    calls = {"rmsnorm": ours(False), "rmsnorm_residual": ours(True), "copy": lambda x, r, y: y.copy_(x)}
+    x, r, y = sets[0]
+    calls["rmsnorm"](x, r, y)
+    d = x[:256].double()
+    want = d / (d.pow(2).mean(1, keepdim=True) + 1e-5).sqrt() * w.double()
+    torch.cuda.synchronize()
+    if not ((y[:256].double() - want).norm() / want.norm()).item() < 1e-2:
+        raise RuntimeError(f"rmsnorm is wrong at {m}x{n}")
+    t = measure([Candidate(name, [lambda s=s, f=f: f(*s) for s in sets]) for name, f in calls.items()], args.rounds, 15)
+    size = 2 * m * n * dt.itemsize
+    shape = f"{m}x{n}"
+    yield "rmsnorm", dtype, shape, t["rmsnorm"], "copy (torch)", t["copy"], lambda us: f"{size / us * 1e-3:.0f} GB/s"
+    # the residual form reads and writes twice as much as the copy does
+    yield ("rmsnorm_residual", dtype, shape, t["rmsnorm_residual"], "2 copies (torch)", 2 * t["copy"],
+           lambda us: f"{2 * size / us * 1e-3:.0f} GB/s")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("library")
+    p.add_argument("--only", default="", choices=["", "gemm", "rmsnorm"])
+    p.add_argument("--quick", action="store_true")
+    p.add_argument("--rounds", type=int, default=9)
+    p.add_argument("--json", default="")
+    p.add_argument("--commit", default="unknown")
+    args = p.parse_args()
+    lib, rows = library(args.library), []
+    torch.manual_seed(0)
+    products = [("bf16", 4096, 4096, 4096), ("bf16", 8192, 8192, 8192)]
+    norms = [("bf16", 32768, 4096)]
+    if not args.quick:
+        products += [("f16", 4096, 4096, 4096), ("bf16", 4096, 7168, 2048), ("bf16", 4096, 4096, 7168),
+                     ("bf16", 4096, 7168, 16384), ("bf16", 2048, 2048, 2048), ("bf16", 1024, 1024, 1024)]
+        norms += [("bf16", 16384, 4096), ("bf16", 4096, 7168), ("bf16", 128, 7168), ("bf16", 1, 7168),
+                  ("bf16", 99840, 128), ("bf16", 24960, 512), ("bf16", 4096, 32768), ("f16", 32768, 4096),
+                  ("f32", 32768, 4096)]
+    work = [gemm(lib, *s, args) for s in products if args.only != "rmsnorm"]
+    work += [rmsnorm(lib, *s, args) for s in norms if args.only != "gemm"]
+    for group in work:
+        for op, dtype, shape, ours, peer, theirs, rate in group:
+            rows.append(dict(op=op, dtype=dtype, shape=shape, ours_us=round(ours, 3), peer=peer,
+                             peer_us=round(theirs, 3), ratio=round(theirs / ours, 4)))
+            print(f"{op:17} {dtype:5} {shape:18} {ours:9.2f} us {rate(ours):>14}  {peer:18} {theirs:9.2f} us  "
+                  f"{theirs / ours:.3f}", flush=True)
+        torch.cuda.empty_cache()
+    if args.json:
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(query, capture_output=True, text=True).stdout.split()[0]
+        head = dict(gpu=torch.cuda.get_device_name(0), driver=driver, date=datetime.date.today().isoformat(),
+                    commit=args.commit)
+        with open(args.json, "w") as f:
+            rest = ",\n".join("  " + json.dumps(r) for r in rows)
+            f.write(json.dumps(head)[:-1] + ', "rows": [\n' + rest + "\n]}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -144,6 +144,7 @@ macro_rules! portable {
 
 impl sealed::Sealed for f32 {}
 impl Factor for f32 {
+    #[inline] // a program pays for the products it uses alone
     fn launch(path: Path, stream: &Stream, a: In<'_, f32>, b: In<'_, f32>, c: Out<'_, f32>) -> Result<()> {
         let [m, n] = c.extents();
         match path {
@@ -160,6 +161,7 @@ macro_rules! factor16 {
     ($t:ty) => {
         impl sealed::Sealed for $t {}
         impl Factor for $t {
+            #[inline]
             fn launch(path: Path, stream: &Stream, a: In<'_, $t>, b: In<'_, $t>, c: Out<'_, $t>) -> Result<()> {
                 let [m, n] = c.extents();
                 match path {
@@ -170,14 +172,17 @@ macro_rules! factor16 {
             }
         }
         impl Hopper for $t {
+            #[inline]
             fn staged256(s: &Stream, a: In<'_, $t>, b: In<'_, $t>, c: Out<'_, $t>) -> Result<()> {
                 let (a, b) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?);
                 hopper::staged::<$t, 256, 4>::launch(s, (a, b, c.tma_tiles_mut().arg("c")?.schedule(Grouped::<8>)))
             }
+            #[inline]
             fn staged128(s: &Stream, a: In<'_, $t>, b: In<'_, $t>, c: Out<'_, $t>) -> Result<()> {
                 let (a, b) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?);
                 hopper::staged::<$t, 128, 6>::launch(s, (a, b, c.tma_tiles_mut().arg("c")?.schedule(Grouped::<8>)))
             }
+            #[inline]
             fn direct(s: &Stream, a: In<'_, $t>, b: In<'_, $t>, c: Out<'_, $t>) -> Result<()> {
                 let (a, b) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?);
                 hopper::direct::<$t, 256, 4>::launch(s, (a, b, c.tiles_mut().arg("c")?.schedule(Grouped::<8>)))

@@ -141,9 +141,11 @@ macro_rules! normed {
     ($($t:tt $w:tt),*) => {$(
         impl sealed::Sealed<$w> for $t {}
         impl Normed<$w> for $t {
+            #[inline] // a program pays for the norms it uses alone
             fn plain(s: &Stream, x: In<'_, $t>, w: In<'_, $w>, y: Out<'_, $t>, eps: f32) -> Result<()> {
                 by_width!(s, x.extents()[1], rows, long_rows, wide, $t, $w, (x, w, y), eps)
             }
+            #[inline]
             fn residual(
                 s: &Stream,
                 x: In<'_, $t>,

@@ -140,6 +140,8 @@ macro_rules! __kernel {
                 fn images() -> &'static [$crate::__private::Image] {
                     $($images)*
                 }
+                // `inline`: compiled where it is launched, so that a program pays for the kernels it uses alone.
+                #[inline]
                 fn block(at: &$crate::__private::backend::Block, args: Self::Args<'_>) {
                     let ($($a,)*) = args;
                     // SAFETY: one token a block; its own shared memory for each.

@@ -1,11 +1,11 @@
-//! The Hopper product on the CPU backend, against an f64 reference: roles as threads, slots as counters, a cluster of
+//! The Hopper products on the CPU backend, against an f64 reference: roles as threads, slots as counters, a cluster of
 //! two with multicast.
 
 use tilewright::__private::{Provenance, RawView, backend};
 use tilewright::element::{Element, bf16, f16};
 use tilewright::prelude::*;
 use tilewright::tma::TensorMap;
-use tilewright_kernels::gemm::hopper;
+use tilewright_kernels::gemm::{hopper, ping_pong};
 
 fn random<T: Element<Value = f32>>(n: usize, mut seed: u64) -> Vec<T> {
     (0..n)
@@ -40,8 +40,8 @@ fn raw(rows: usize, cols: usize) -> RawView {
 const HERE: Provenance<'static> = Provenance::UNTRACKED_CPU;
 const MAP: TensorMap = TensorMap([0; 16]);
 
-macro_rules! staged {
-    ($t:ty, $bn:literal, $stages:literal, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
+macro_rules! launch {
+    ($kernel:ty, $t:ty, $out:ident $map:tt, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
         let (m, n, k) = ($m, $n, $k);
         case::<$t>(m, n, k, |a, b, c| {
             // SAFETY: the slices hold the matrices and outlive the launch.
@@ -49,44 +49,40 @@ macro_rules! staged {
                 (
                     TmaTiles::from_raw(a.as_ptr(), raw(m, k), MAP, HERE),
                     TmaTiles::from_raw(b.as_ptr(), raw(n, k), MAP, HERE),
-                    TmaTilesMut::from_raw(c.as_mut_ptr(), raw(m, n), MAP, HERE).schedule(Grouped::<8>),
+                    launch!(@out $out $map, c, m, n).schedule(Grouped::<8>),
                 )
             };
-            backend::run::<hopper::staged<$t, $bn, $stages>>(args, $clusters).unwrap();
+            backend::run::<$kernel>(args, $clusters).unwrap();
         });
     }};
+    (@out $out:ident (map), $c:ident, $m:ident, $n:ident) => {
+        $out::from_raw($c.as_mut_ptr(), raw($m, $n), MAP, HERE)
+    };
+    (@out $out:ident (), $c:ident, $m:ident, $n:ident) => {
+        $out::from_raw($c.as_mut_ptr(), raw($m, $n), HERE)
+    };
 }
 
-macro_rules! both_outputs {
-    ($t:ty, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
-        staged!($t, 256, 4, $m, $n, $k, $clusters);
-        staged!($t, 128, 6, $m, $n, $k, $clusters);
-        let (m, n, k) = ($m, $n, $k);
-        case::<$t>(m, n, k, |a, b, c| {
-            // SAFETY: the slices hold the matrices and outlive the launch.
-            let args = unsafe {
-                (
-                    TmaTiles::from_raw(a.as_ptr(), raw(m, k), MAP, HERE),
-                    TmaTiles::from_raw(b.as_ptr(), raw(n, k), MAP, HERE),
-                    TilesMut::from_raw(c.as_mut_ptr(), raw(m, n), HERE).schedule(Grouped::<8>),
-                )
-            };
-            backend::run::<hopper::direct<$t, 256, 4>>(args, $clusters).unwrap();
-        });
-    }};
+macro_rules! all {
+    ($t:ty, $m:expr, $n:expr, $k:expr, $clusters:expr) => {
+        launch!(hopper::staged<$t, 256, 4>, $t, TmaTilesMut (map), $m, $n, $k, $clusters);
+        launch!(hopper::direct<$t, 256, 4>, $t, TilesMut (), $m, $n, $k, $clusters);
+        launch!(ping_pong::staged<$t>, $t, TmaTilesMut (map), $m, $n, $k, $clusters);
+        launch!(ping_pong::direct<$t>, $t, TilesMut (), $m, $n, $k, $clusters);
+    };
 }
 
 #[test]
 fn whole_tiles() {
-    both_outputs!(bf16, 256, 256, 64, 1);
-    both_outputs!(bf16, 512, 256, 640, 2);
-    both_outputs!(f16, 256, 512, 128, 3);
+    all!(bf16, 256, 256, 64, 1);
+    all!(bf16, 512, 256, 640, 2);
+    all!(f16, 256, 512, 128, 3);
 }
 
 #[test]
 fn ragged_tiles() {
     for (m, n, k) in [(1, 1, 1), (65, 40, 72), (129, 257, 65), (300, 300, 1), (17, 513, 257)] {
-        both_outputs!(bf16, m, n, k, 2);
-        both_outputs!(f16, m, n, k, 1);
+        all!(bf16, m, n, k, 2);
+        all!(f16, m, n, k, 1);
     }
 }

@@ -67,7 +67,7 @@ macro_rules! launch {
 /// More k-steps than stages, so that slots are filled again; several tiles, so that phases wrap.
 fn hopper_products() {
     launch!(hopper::staged<bf16, 256, 4>, TmaTiles, TmaTilesMut, MAP; 300, 300, 64 * 11, 1);
-    launch!(hopper::staged<f16, 128, 6>, TmaTiles, TmaTilesMut, MAP; 512, 257, 64 * 15 + 1, 2);
+    launch!(hopper::staged<f16, 256, 4>, TmaTiles, TmaTilesMut, MAP; 512, 257, 64 * 15 + 1, 2);
 }
 
 fn hopper_rows() {
@@ -86,7 +86,7 @@ fn hopper_rows() {
 }
 
 fn ping_pong_products() {
-    launch!(ping_pong::plain<bf16>, TmaTiles, TmaTilesMut, MAP; 600, 300, 64 * 13, 2);
+    launch!(ping_pong::staged<bf16>, TmaTiles, TmaTilesMut, MAP; 600, 300, 64 * 13, 2);
 }
 
 fn portable_products() {

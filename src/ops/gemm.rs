@@ -6,7 +6,7 @@ use tilewright_core::backend::MmaElement;
 use tilewright_core::element::{DType, Element, bf16, f16};
 use tilewright_core::schedule::Grouped;
 use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
-use tilewright_kernels::gemm::{hopper, portable};
+use tilewright_kernels::gemm::{ping_pong, portable};
 
 /// Which kernel family multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,19 +173,14 @@ macro_rules! factor16 {
         }
         impl Hopper for $t {
             #[inline]
-            fn staged256(s: &Stream, a: In<'_, $t>, b: In<'_, $t>, c: Out<'_, $t>) -> Result<()> {
+            fn staged(s: &Stream, a: In<'_, $t>, b: In<'_, $t>, c: Out<'_, $t>) -> Result<()> {
                 let (a, b) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?);
-                hopper::staged::<$t, 256, 4>::launch(s, (a, b, c.tma_tiles_mut().arg("c")?.schedule(Grouped::<8>)))
-            }
-            #[inline]
-            fn staged128(s: &Stream, a: In<'_, $t>, b: In<'_, $t>, c: Out<'_, $t>) -> Result<()> {
-                let (a, b) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?);
-                hopper::staged::<$t, 128, 6>::launch(s, (a, b, c.tma_tiles_mut().arg("c")?.schedule(Grouped::<8>)))
+                ping_pong::staged::<$t>::launch(s, (a, b, c.tma_tiles_mut().arg("c")?.schedule(Grouped::<8>)))
             }
             #[inline]
             fn direct(s: &Stream, a: In<'_, $t>, b: In<'_, $t>, c: Out<'_, $t>) -> Result<()> {
                 let (a, b) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?);
-                hopper::direct::<$t, 256, 4>::launch(s, (a, b, c.tiles_mut().arg("c")?.schedule(Grouped::<8>)))
+                ping_pong::direct::<$t>::launch(s, (a, b, c.tiles_mut().arg("c")?.schedule(Grouped::<8>)))
             }
         }
     };
@@ -195,18 +190,12 @@ factor16!(bf16);
 
 /// The Hopper kernels of an element type.
 trait Hopper: MmaElement {
-    fn staged256(s: &Stream, a: In<'_, Self>, b: In<'_, Self>, c: Out<'_, Self>) -> Result<()>;
-    fn staged128(s: &Stream, a: In<'_, Self>, b: In<'_, Self>, c: Out<'_, Self>) -> Result<()>;
+    fn staged(s: &Stream, a: In<'_, Self>, b: In<'_, Self>, c: Out<'_, Self>) -> Result<()>;
     fn direct(s: &Stream, a: In<'_, Self>, b: In<'_, Self>, c: Out<'_, Self>) -> Result<()>;
 }
 
 fn by_hopper<T: Hopper>(stream: &Stream, a: In<'_, T>, b: In<'_, T>, mut c: Out<'_, T>) -> Result<()> {
-    let [m, n] = c.extents();
     let row_bytes = c.strides()[0] * size_of::<T>();
-    if c.as_mut_ptr() as usize % 16 != 0 || row_bytes % 16 != 0 {
-        return T::direct(stream, a, b, c);
-    }
-    // Half as wide where the wide tiles would not give every pair of processors one.
-    let clusters = stream.device().multiprocessors() as usize / 2;
-    if tiles(m, n, 256, 256) < clusters { T::staged128(stream, a, b, c) } else { T::staged256(stream, a, b, c) }
+    let bulk = c.as_mut_ptr() as usize % 16 == 0 && row_bytes % 16 == 0;
+    if bulk { T::staged(stream, a, b, c) } else { T::direct(stream, a, b, c) }
 }

@@ -59,12 +59,7 @@ pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule,
 }
 
 /// C = A B^T, C stored by the copy engine.
-#[kernel(arch = "sm_90a", grid = persistent, instances(
-    bf16_n256 = <bf16, 256, 4>,
-    f16_n256 = <f16, 256, 4>,
-    bf16_n128 = <bf16, 128, 6>,
-    f16_n128 = <f16, 128, 6>,
-))]
+#[kernel(arch = "sm_90a", grid = persistent, instances(bf16_n256 = <bf16, 256, 4>, f16_n256 = <f16, 256, 4>))]
 pub fn staged<T: MmaElement, const BN: usize, const STAGES: usize>(
     cta: Cta<384, 2>,
     #[shared] ring: Pipeline<Stage<T, BN>, STAGES>,

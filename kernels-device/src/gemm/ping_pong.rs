@@ -6,32 +6,43 @@
 //! | tile of a cluster | 256 x 128, depth 64 |
 //! | blocks | cluster of 2: each takes 128 rows; the B tile is loaded once, half by each, for both |
 //! | roles | 1 producer, 2 consumer warpgroups of 128 x 128, a tile each, in turns |
-//! | shared memory | 5 stages of 32 KiB, 32 KiB of staging for the stores |
+//! | shared memory | 6 stages of 32 KiB; 32 KiB of staging where C is stored by the copy engine |
 //! | registers | 168 at entry; producer 40, consumers 232 |
 //!
 //! Disjointness: `c` hands each tile to one cluster; `ping_pong` gives every second one to each warpgroup, and of it the
 //! rows of its block. The ring has one consuming end, which the warpgroups pass to each other.
+//!
+//! A and B need what the copy engine needs: a base and a row stride that are multiples of 16 bytes. So does C for
+//! [`staged`](fn@staged); [`direct`](fn@direct) writes any C.
 
 use tilewright::prelude::*;
 
-/// C = A B^T.
-#[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>))]
-pub fn plain<T: MmaElement>(
+/// The tiles of one pipeline slot: this block's 128 rows of A, and the `BN` rows of B that the cluster shares.
+pub type Stage<T, const BN: usize> = (SharedTile<T, 128, 64>, Multicast<SharedTile<T, BN, 64>, 2>);
+
+/// C = f(A B^T), for kernels with an epilogue of their own.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule, O: Output, R: StoreRows<BN, 2>>(
     cta: Cta<384, 2>,
-    #[shared] ring: Pipeline<(SharedTile<T, 128, 64>, Multicast<SharedTile<T, 128, 64>, 2>), 5>,
-    #[shared] staging: Staging<2, 2>,
-    #[shared] turns: Turns,
+    ring: Pipeline<Stage<T, BN>, STAGES>,
+    turns: Turns,
     a: TmaTiles<T, 128, 64>,
-    b: TmaTiles<T, 128, 64>,
-    c: TmaTilesMut<T, 256, 128, Grouped<8>>,
-) {
+    b: TmaTiles<T, BN, 64>,
+    plan: Plan<S>,
+    c: O,
+    f: impl Fn(f32) -> f32 + Sync,
+) where
+    Width<BN>: Wgmma,
+    O::Part<2>: Iterator<Item = ((u32, u32), R)> + Send,
+{
     let steps = a.across();
-    let plan = c.plan();
     let rank = cta.rank();
     cta.ping_pong(
         ring,
         turns,
-        c.through(staging),
+        c,
+        #[inline(always)]
         |ring| {
             for (i, j) in plan {
                 for k in 0..steps {
@@ -39,16 +50,44 @@ pub fn plain<T: MmaElement>(
                 }
             }
         },
+        #[inline(always)]
         |wg, baton, c| {
             for (_, out) in c {
-                let mut mma = wg.mma(Acc::<128, 2>::zero());
+                let mut mma = wg.mma(Acc::<BN, 2>::zero());
                 let mut ring = baton.take(wg);
                 for _ in 0..steps {
                     mma.step(ring.next(), |(a, b)| (a.rows(), b.all()));
                 }
                 baton.give(wg, ring);
-                out.store(wg, mma.wait());
+                out.store(wg, mma.wait().map(&f));
             }
         },
     );
+}
+
+/// C = A B^T, C stored by the copy engine.
+#[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
+pub fn staged<T: MmaElement>(
+    cta: Cta<384, 2>,
+    #[shared] ring: Pipeline<Stage<T, 128>, 6>,
+    #[shared] staging: Staging<2, 2>,
+    #[shared] turns: Turns,
+    a: TmaTiles<T, 128, 64>,
+    b: TmaTiles<T, 128, 64>,
+    c: TmaTilesMut<T, 256, 128, Grouped<8>>,
+) {
+    product(cta, ring, turns, a, b, c.plan(), c.through(staging), |x| x)
+}
+
+/// C = A B^T, C of any width, stride and alignment.
+#[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
+pub fn direct<T: MmaElement>(
+    cta: Cta<384, 2>,
+    #[shared] ring: Pipeline<Stage<T, 128>, 6>,
+    #[shared] turns: Turns,
+    a: TmaTiles<T, 128, 64>,
+    b: TmaTiles<T, 128, 64>,
+    c: TilesMut<T, 256, 128, Grouped<8>>,
+) {
+    product(cta, ring, turns, a, b, c.plan(), c, |x| x)
 }

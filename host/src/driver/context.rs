@@ -27,7 +27,7 @@ pub(crate) struct Context {
     pub(crate) order: RwLock<()>,
     pub(crate) default_stream: OnceLock<Arc<StreamInner>>,
     pub(crate) functions: RwLock<HashMap<TypeId, &'static Function, BuildHasherDefault<TypeIdHasher>>>,
-    pub(crate) modules: Mutex<HashMap<usize, Module>>,
+    pub(crate) modules: Mutex<HashMap<ModuleKey, Module>>,
 }
 
 struct Handle(sys::CUcontext);
@@ -35,6 +35,10 @@ struct Handle(sys::CUcontext);
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
+
+/// What a module was loaded from: an image, by its text's address (`images()` may hand out copies of the struct), and the
+/// entry, if the driver compiled that one alone.
+pub(crate) type ModuleKey = (usize, Option<&'static str>);
 
 /// A loaded module. Never unloaded.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! The CUDA driver. Everything else in the crate calls it through here.
 
 mod context;
+mod cut;
 mod module;
 mod tensor_map;
 

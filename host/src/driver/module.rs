@@ -1,6 +1,7 @@
 //! From a kernel to a function on a device: which image, loaded how.
 
 use super::context::Module;
+use super::cut::one_entry;
 use super::{Context, check, failed, sys};
 use crate::error::{DriverVersion, Error, Result};
 use std::any::TypeId;
@@ -101,7 +102,7 @@ impl Context {
         let device = format!("CUDA device {} ({})", self.ordinal, self.name);
         let (image, entry) = choose::<K>(K::images(), self.capability, &device)?;
         self.bind()?;
-        let module = self.module(image, K::NAME)?;
+        let module = self.module(image, entry, K::NAME)?;
         let symbol = CString::new(entry.symbol).unwrap_or_default();
         let mut raw = std::ptr::null_mut();
         // SAFETY: the module is loaded in the current context; the name ends in a zero.
@@ -128,28 +129,35 @@ impl Context {
         Ok(*functions.entry(TypeId::of::<K>()).or_insert_with(|| Box::leak(Box::new(Function { raw, resident }))))
     }
 
-    fn module(&self, image: &'static Image, kernel: &'static str) -> Result<Module> {
-        // The text's address is what identifies an image: `images()` may hand out copies of the struct.
+    /// The module that has an entry: the image's machine code as a whole, where the device takes it; otherwise what the
+    /// driver makes of the entry's own PTX.
+    fn module(&self, image: &'static Image, entry: &'static Entry, kernel: &'static str) -> Result<Module> {
         let key = image.ptx.as_ptr() as usize;
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(m) = modules.get(&key) {
+        let known = modules.get(&(key, None)).or_else(|| modules.get(&(key, Some(entry.symbol))));
+        if let Some(m) = known {
             return Ok(*m);
         }
-        let module = match image.cubin {
-            Some((arch, binary)) if !binary.is_empty() && runs_on(arch, self.capability, true) => {
-                // A binary that this driver does not take is no failure: there is the PTX.
-                load_binary(binary).or_else(|_| self.compile(image.ptx, kernel))
-            }
-            _ => self.compile(image.ptx, kernel),
-        }?;
-        modules.insert(key, module);
+        // A binary that this driver does not take is no failure: there is the PTX.
+        if let Some((arch, binary)) = image.cubin
+            && !binary.is_empty()
+            && runs_on(arch, self.capability, true)
+            && let Ok(module) = load_binary(binary)
+        {
+            modules.insert((key, None), module);
+            return Ok(module);
+        }
+        let module = self.compile(image.ptx, entry.symbol, kernel)?;
+        modules.insert((key, Some(entry.symbol)), module);
         Ok(module)
     }
 
-    /// Has the driver compile PTX for the current context.
-    fn compile(&self, ptx: &str, kernel: &'static str) -> Result<Module> {
+    /// Has the driver compile one entry of a PTX module for the current context.
+    fn compile(&self, ptx: &str, symbol: &str, kernel: &'static str) -> Result<Module> {
         use sys::CUjit_option_enum as O;
-        let text = CString::new(ptx.trim_end_matches('\0')).unwrap_or_default();
+        // Text that is not understood goes to the driver as it is.
+        let text = one_entry(ptx, symbol).unwrap_or_else(|| ptx.trim_end_matches('\0').into());
+        let text = CString::new(text).unwrap_or_default();
         let mut log = vec![0u8; 16 * 1024];
         let mut options = [O::CU_JIT_ERROR_LOG_BUFFER, O::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
         let mut values = [log.as_mut_ptr().cast::<c_void>(), (log.len() - 1) as *mut c_void];

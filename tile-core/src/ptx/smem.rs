@@ -37,13 +37,14 @@ impl Smem {
         }
         r
     }
-    /// As a generic address.
+    /// As a generic address. Not `pure`, so that it is made where it is used and not shared between basic blocks: the
+    /// build's PTX pass knows this very text, and has `ldmatrix` and `stmatrix` use the 32-bit address after all.
     #[inline(always)]
     pub(crate) fn generic(self) -> *mut u8 {
         let r: u64;
         // SAFETY: an address.
         unsafe {
-            asm!("{{ .reg .b64 t; cvt.u64.u32 t, {1}; cvta.shared.u64 {0}, t; }}", out(reg64) r, in(reg32) self.0, options(pure, nomem, nostack))
+            asm!("{{ .reg .b64 t; cvt.u64.u32 t, {1}; cvta.shared.u64 {0}, t; }}", out(reg64) r, in(reg32) self.0, options(nomem, nostack))
         }
         r as *mut u8
     }

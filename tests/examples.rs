@@ -198,7 +198,11 @@ fn wrong_input() {
         ("cut in the header", Some(whole[..40].to_vec()), "not an .npy file"),
         ("cut in the data", Some(whole[..whole.len() - 3].to_vec()), "truncated: expected 6 x 4"),
         ("no data", Some(whole[..whole.len() - 96].to_vec()), "truncated: expected 6 x 4"),
-        ("far too large", Some(file("<f4", false, "(1099511627776, 1024)", &data)), "truncated: expected 1099511627776"),
+        (
+            "far too large",
+            Some(file("<f4", false, "(1099511627776, 1024)", &data)),
+            "truncated: expected 1099511627776",
+        ),
         ("i32", Some(matrix("<i4", false, [6, 4], 1)), "expected elements f16, f32 or f64 (little-endian), found <i4"),
         ("big-endian", Some(file(">f4", false, "(6, 4)", &data)), "found >f4"),
         ("complex", Some(file("<c8", false, "(3, 4)", &data)), "found <c8"),

@@ -37,7 +37,8 @@ const EPS: f32 = 1e-5;
 impl Layer {
     /// Reads the files.
     pub fn read() -> Result<Layer, String> {
-        let read = |name: &str| npy::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/smollm2").join(name));
+        let read =
+            |name: &str| npy::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/smollm2").join(name));
         Ok(Layer {
             x: read("embeddings_64x576_f16.npy")?,
             norm: read("ffn_norm_576_f32.npy")?,

@@ -1,4 +1,4 @@
-//! The f64 reference of a product, and the comparison with it.
+//! The f64 reference of a product, and the comparison with references.
 
 use std::fmt;
 
@@ -25,12 +25,69 @@ impl fmt::Display for Worst {
     }
 }
 
+impl Worst {
+    /// Of `of` elements, none of them seen.
+    pub fn none(of: usize) -> Self {
+        Worst { error: 0.0, allowed: 0.0, outside: 0, of }
+    }
+
+    /// Compares one element of a result that was rounded to `dtype`. NaN and infinities must be where they are in the
+    /// reference, or where it is beyond the type's range.
+    pub fn see(&mut self, got: f64, want: f64, allowed: f64, dtype: DType) {
+        let beyond = want.abs() + allowed >= overflow(dtype) && got.is_infinite() && got.signum() == want.signum();
+        if got == want || got.is_nan() && want.is_nan() || beyond {
+            return;
+        }
+        let (error, allowed) = ((got - want).abs(), allowed + smallest(dtype) / 2.0);
+        // an element that was not written is NaN, and NaN is outside
+        self.outside += usize::from(!(error <= allowed));
+        if !(error <= self.error) {
+            (self.error, self.allowed) = (error, allowed);
+        }
+    }
+
+    /// Prints it; any element outside is an error.
+    pub fn report(&self, what: &str) -> super::Outcome {
+        println!("{what:<7} {self}");
+        if self.outside > 0 { Err(format!("{what}: {} elements are wrong", self.outside).into()) } else { Ok(()) }
+    }
+}
+
+/// f32 results against f64 ones, with an error of `allowed` relative to each.
+pub fn elementwise(got: &[f32], want: impl IntoIterator<Item = f64>, allowed: f64) -> Worst {
+    let mut worst = Worst::none(got.len());
+    let mut seen = 0;
+    for (&got, want) in got.iter().zip(want) {
+        worst.see(f64::from(got), want, allowed * want.abs(), DType::F32);
+        seen += 1;
+    }
+    worst.outside += got.len() - seen;
+    worst
+}
+
 /// Half a unit in the last place of 1.0 in an element type.
 pub fn relative_rounding(dtype: DType) -> f64 {
     match dtype {
         DType::BF16 => 2f64.powi(-8),
         DType::F16 => 2f64.powi(-11),
         _ => 2f64.powi(-24),
+    }
+}
+
+/// The smallest positive number of an element type.
+fn smallest(dtype: DType) -> f64 {
+    match dtype {
+        DType::BF16 => 2f64.powi(-133),
+        DType::F16 => 2f64.powi(-24),
+        _ => 2f64.powi(-149),
+    }
+}
+
+/// From where on numbers are rounded to infinity.
+fn overflow(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 65520.0,
+        _ => 2f64.powi(128) * (1.0 - relative_rounding(dtype) / 2.0),
     }
 }
 
@@ -41,18 +98,20 @@ impl Reference {
         Reference { exact: multiply(a, b, m, n, k), absolute: multiply(&abs(a), &abs(b), m, n, k) }
     }
 
-    /// Compares every element. Allowed are one rounding of the result, `rounding` relative, and that of f32 sums of `k`
-    /// terms, which grows with the square root of k for terms of random sign.
-    pub fn check(&self, got: &[f32], rounding: f64, k: usize) -> Worst {
-        let sums = 2f64.powi(-23) * (1.0 + (k as f64).sqrt());
-        let mut worst = Worst { error: 0.0, allowed: 0.0, outside: 0, of: self.exact.len() };
+    /// `f` of every element, where the slope of `f` is at most `slope`.
+    pub fn map(mut self, f: impl Fn(f64) -> f64, slope: f64) -> Self {
+        self.exact.iter_mut().for_each(|x| *x = f(*x));
+        self.absolute.iter_mut().for_each(|x| *x *= slope);
+        self
+    }
+
+    /// Compares every element. Allowed are one rounding of the result to `dtype`, and those of f32 sums of `k` terms,
+    /// which grow with the square root of k for terms of random sign.
+    pub fn check(&self, got: &[f32], dtype: DType, k: usize) -> Worst {
+        let (rounding, sums) = (relative_rounding(dtype), 2f64.powi(-23) * (1.0 + (k as f64).sqrt()));
+        let mut worst = Worst::none(self.exact.len());
         for ((&want, &absolute), &got) in self.exact.iter().zip(&self.absolute).zip(got) {
-            let (error, allowed) = ((f64::from(got) - want).abs(), rounding * want.abs() + sums * absolute);
-            // an element that was not written is NaN, and NaN is outside
-            worst.outside += usize::from(!(error <= allowed));
-            if !(error <= worst.error) {
-                (worst.error, worst.allowed) = (error, allowed);
-            }
+            worst.see(f64::from(got), want, rounding * want.abs() + sums * absolute, dtype);
         }
         worst.outside += self.exact.len().saturating_sub(got.len());
         worst

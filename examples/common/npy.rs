@@ -6,6 +6,7 @@ use std::path::Path;
 
 use half::f16;
 use npyz::WriterBuilder;
+use tilewright::element::Element;
 
 /// A row-major matrix of f64; a vector is one row.
 pub struct Matrix {
@@ -18,23 +19,32 @@ pub struct Matrix {
 pub fn read(path: &Path) -> Result<Matrix, String> {
     let at = |e: String| format!("{}: {e}", path.display());
     let file = File::open(path).map_err(|e| at(e.to_string()))?;
+    let bytes = file.metadata().map_err(|e| at(e.to_string()))?.len();
     let npy = npyz::NpyFile::new(BufReader::new(file)).map_err(|e| at(format!("not an .npy file: {e}")))?;
     let (rows, cols) = match *npy.shape() {
         [n] => (1, n as usize),
         [r, c] => (r as usize, c as usize),
-        ref other => return Err(at(format!("expected a matrix, found {} dimensions", other.len()))),
+        ref other => return Err(at(format!("expected a matrix or a vector, found {} dimensions", other.len()))),
+    };
+    // before memory is asked for
+    let expected = rows.checked_mul(cols).filter(|&n| n as u64 <= bytes);
+    let Some(expected) = expected else {
+        return Err(at(format!("truncated: expected {rows} x {cols} elements, found {bytes} bytes")));
     };
     let fortran = npy.order() == npyz::Order::Fortran;
     let dtype = npy.dtype().descr();
-    let broken = |e: std::io::Error| at(format!("broken data: {e}"));
+    let broken = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::UnexpectedEof => at(format!("truncated: expected {rows} x {cols} elements, found fewer")),
+        _ => at(format!("unreadable data: {e}")),
+    };
     let data: Vec<f64> = match dtype.trim_matches('\'') {
         "<f2" => npy.into_vec::<f16>().map_err(broken)?.into_iter().map(f64::from).collect(),
         "<f4" => npy.into_vec::<f32>().map_err(broken)?.into_iter().map(f64::from).collect(),
         "<f8" => npy.into_vec::<f64>().map_err(broken)?,
         other => return Err(at(format!("expected elements f16, f32 or f64 (little-endian), found {other}"))),
     };
-    if data.len() != rows * cols {
-        return Err(at(format!("expected {} elements, found {}", rows * cols, data.len())));
+    if data.len() != expected {
+        return Err(at(format!("truncated: expected {rows} x {cols} elements, found {}", data.len())));
     }
     let matrix = Matrix { rows, cols, data };
     Ok(if fortran && rows > 1 {
@@ -66,6 +76,16 @@ pub fn write(path: &Path, rows: usize, cols: usize, data: &[f32]) -> Result<(), 
 }
 
 impl Matrix {
+    /// Rounded to an element type.
+    pub fn to<T: Element<Value = f32>>(&self) -> Vec<T> {
+        self.data.iter().map(|&v| T::from_value(v as f32)).collect()
+    }
+
+    /// Rounded to f32.
+    pub fn to_f32(&self) -> Vec<f32> {
+        self.data.iter().map(|&v| v as f32).collect()
+    }
+
     /// Rows and columns exchanged.
     pub fn transposed(&self) -> Matrix {
         let data =

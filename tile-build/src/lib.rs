@@ -184,7 +184,9 @@ impl Kernels {
             inputs: Default::default(),
             crates: output.crates,
         };
-        for source in &output.sources {
+        // how kernels are compiled is in the recipe; kernels that others use depend on this crate, to build
+        let builder = fs::canonical(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap_or_default();
+        for source in output.sources.iter().filter(|s| builder.as_os_str().is_empty() || !s.starts_with(&builder)) {
             let name = layout::relative(&package, source);
             built.inputs.insert(name, hash::short(&fs::read(source)?));
         }
@@ -196,6 +198,11 @@ impl Kernels {
     pub fn build(&self) -> Result<(), Error> {
         let out = env::var_os("OUT_DIR").map(PathBuf::from);
         let out = out.ok_or_else(|| Error::Config("OUT_DIR is not set: call this from a build script".into()))?;
+        if env::var("TARGET").is_ok_and(|t| t.starts_with("nvptx64")) {
+            // compiled for the device, as a dependency of other kernels: nothing is embedded there
+            println!("cargo::rerun-if-changed=build.rs");
+            return Ok(());
+        }
         for name in ["TILEWRIGHT_RUSTC", "TILEWRIGHT_CARGO", "TILEWRIGHT_PTXAS"] {
             println!("cargo::rerun-if-env-changed={name}");
         }

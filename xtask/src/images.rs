@@ -7,40 +7,66 @@ use tilewright_build::{
     Built, DeviceCompiler, EntryMeta, Error, Kernels, Manifest, Ptxas, Report, counts_text, readable,
 };
 
-fn kernels(root: &Path) -> Kernels {
-    Kernels::of_tilewright(root.join("kernels-device"))
+/// Kernels whose images are checked in, and where.
+struct Set {
+    kernels: Kernels,
+    shipped: PathBuf,
 }
 
-/// Where they are checked in.
-fn shipped(root: &Path) -> PathBuf {
-    root.join("kernels-device/ptx")
+/// The shipped kernels and those of the examples; the latter as the root's `build.rs` has them.
+fn sets(root: &Path) -> [Set; 2] {
+    let examples = Kernels::new(root.join("examples/kernels/mod.rs")).in_package(root).crate_name("tilewright");
+    [
+        Set { kernels: Kernels::of_tilewright(root.join("kernels-device")), shipped: root.join("kernels-device/ptx") },
+        Set {
+            kernels: examples.with_tilewright_kernels().arch("sm_80").ship("examples/ptx"),
+            shipped: root.join("examples/ptx"),
+        },
+    ]
+}
+
+/// All of them, or the first failure.
+fn each(root: &Path, f: impl Fn(&Path, &Set) -> Outcome) -> Outcome {
+    sets(root).iter().try_for_each(|set| f(root, set))
+}
+
+/// Compiles the kernels and puts them where they are checked in.
+pub fn write(root: &Path, bless: bool) -> Outcome {
+    each(root, |root, set| write_set(root, set, bless))
+}
+
+/// Compiles the kernels elsewhere and compares every byte with what is checked in; of the machine code, that it was
+/// made from this PTX.
+pub fn check(root: &Path) -> Outcome {
+    each(root, check_set)
+}
+
+/// Assembles every shipped image and prints its figures.
+pub fn ptxas(root: &Path) -> Outcome {
+    each(root, ptxas_set)
 }
 
 fn find_ptxas(root: &Path) -> Result<Ptxas, Failure> {
     Ptxas::find(root).ok_or_else(|| Error::NoPtxas.into())
 }
 
-fn manifest(root: &Path) -> Result<Manifest, Failure> {
-    let dir = shipped(root);
-    Manifest::read(&dir)?
+fn manifest(dir: &Path) -> Result<Manifest, Failure> {
+    Manifest::read(dir)?
         .ok_or_else(|| Failure::new(format!("{}: no PTX is shipped; run `cargo xtask ptx`", dir.display())))
 }
 
-/// Compiles the kernels and puts them where they are checked in.
-pub fn write(root: &Path, bless: bool) -> Outcome {
+fn write_set(root: &Path, Set { kernels, shipped: dir }: &Set, bless: bool) -> Outcome {
     // the compiler they were made with, unless there is no such one any more
-    let pinned = Manifest::read(&shipped(root))?.map(|m| DeviceCompiler::find_pinned(&m.compiler));
+    let pinned = Manifest::read(dir)?.map(|m| DeviceCompiler::find_pinned(&m.compiler));
     let compiler = match pinned {
         Some(Ok(c)) => c,
         _ => DeviceCompiler::find()?,
     };
     let ptxas = find_ptxas(root)?;
-    let kernels = kernels(root);
     let mut built = kernels.compile(&compiler, Some(&ptxas), &target(root).join("tilewright"))?;
-    built.keep_machine_code(&shipped(root))?;
+    built.keep_machine_code(dir)?;
     let manifest = kernels.manifest(&built);
-    let dir = shipped(root);
-    built.write(&dir, &manifest)?;
+    built.write(dir, &manifest)?;
     for i in &built.images {
         let cubin = i.cubin.as_ref().map_or(0, |c| c.code.len());
         println!(
@@ -54,9 +80,9 @@ pub fn write(root: &Path, bless: bool) -> Outcome {
     }
     let found = figures_of(&built)?;
     if bless {
-        return expected::write(&dir, &found);
+        return expected::write(dir, &found);
     }
-    judge(&dir, &found, "`cargo xtask ptx --bless` accepts them")
+    judge(dir, &found, "`cargo xtask ptx --bless` accepts them")
 }
 
 /// Compares with what is expected.
@@ -97,12 +123,9 @@ fn figures(arch: &str, entries: &[EntryMeta], report: &Report) -> Result<Expecte
     if wrong.is_empty() { Ok(all) } else { Err(Failure::new(format!("{arch}:\n  {}", wrong.join("\n  ")))) }
 }
 
-/// Compiles the kernels elsewhere and compares every byte with what is checked in; of the machine code, that it was
-/// made from this PTX.
-pub fn check(root: &Path) -> Outcome {
-    let manifest = manifest(root)?;
-    let dir = shipped(root);
-    if let Some(file) = manifest.damaged(&dir) {
+fn check_set(root: &Path, Set { kernels, shipped: dir }: &Set) -> Outcome {
+    let manifest = manifest(dir)?;
+    if let Some(file) = manifest.damaged(dir) {
         return Err(Failure::new(file));
     }
     let (compiler, same) = match DeviceCompiler::find_pinned(&manifest.compiler) {
@@ -116,17 +139,16 @@ pub fn check(root: &Path) -> Outcome {
         Err(e) => return Err(e.into()),
     };
     let ptxas = find_ptxas(root)?;
-    let kernels = kernels(root);
     let mut built = kernels.compile(&compiler, Some(&ptxas), &target(root).join("tilewright"))?;
-    built.keep_machine_code(&shipped(root))?;
+    built.keep_machine_code(dir)?;
     if same {
         let temporary = target(root).join("tilewright/check");
         let fresh = kernels.manifest(&built);
         built.write(&temporary, &fresh)?;
-        compare(&dir, &temporary, &manifest, &fresh)?;
+        compare(dir, &temporary, &manifest, &fresh)?;
         println!("{} files are the same to the byte", fresh.files().count() + 1);
     }
-    judge(&dir, &figures_of(&built)?, "`cargo xtask ptx --bless` accepts them")
+    judge(dir, &figures_of(&built)?, "`cargo xtask ptx --bless` accepts them")
 }
 
 fn compare(dir: &Path, fresh_dir: &Path, old: &Manifest, fresh: &Manifest) -> Outcome {
@@ -149,11 +171,9 @@ fn compare(dir: &Path, fresh_dir: &Path, old: &Manifest, fresh: &Manifest) -> Ou
     Err(Failure::new(format!("the checked-in PTX is out of date; run `cargo xtask ptx`:\n  {}", wrong.join("\n  "))))
 }
 
-/// Assembles every shipped image and prints its figures.
-pub fn ptxas(root: &Path) -> Outcome {
+fn ptxas_set(root: &Path, Set { shipped: dir, .. }: &Set) -> Outcome {
     let ptxas = find_ptxas(root)?;
-    let manifest = manifest(root)?;
-    let dir = shipped(root);
+    let manifest = manifest(dir)?;
     let mut found = Expected::new();
     println!("{:<8} {:<52} {:>5} {:>8} {:>8} {:>7}", "image", "entry", "regs", "barriers", "shared", "threads");
     for i in &manifest.images {
@@ -174,5 +194,5 @@ pub fn ptxas(root: &Path) -> Outcome {
         }
         found.extend(figures(&i.arch, &i.entries, &report)?);
     }
-    judge(&dir, &found, "`cargo xtask ptx --bless` accepts them")
+    judge(dir, &found, "`cargo xtask ptx --bless` accepts them")
 }

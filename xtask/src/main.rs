@@ -19,7 +19,7 @@ cargo xtask <command>
                  exits with 3) and ptxas, into the folder .tools
   test           setup, then every check there is; `.ci/run` runs this
   test <step>..  only these steps
-  ptx            compile the shipped kernels: PTX, machine code and manifest in kernels-device/ptx
+  ptx            compile the shipped kernels: PTX, machine code and manifest in kernels-device/ptx and examples/ptx
   ptx --bless    the same, and accept changed registers, barriers and counts as what is expected
   ptx --check    compile them elsewhere and compare with what is checked in
   ptxas          assemble every shipped image: no spills, no stack, no warnings, the expected barriers

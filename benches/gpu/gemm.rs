@@ -1,15 +1,12 @@
 //! Matrix products: checked against f64, timed beside cuBLAS.
 
-#[path = "../../examples/common/check.rs"]
-mod check;
-
 use std::cell::RefCell;
 
-use check::{Reference, relative_rounding};
 use tilewright::ops::gemm::{Factor, Path, gemm_by};
 use tilewright::prelude::*;
 
 use crate::Options;
+use crate::common::check::Reference;
 use crate::cublas::Cublas;
 use crate::report::{Report, Row};
 use crate::timing::{Candidate, candidate, measure, sets};
@@ -85,7 +82,7 @@ fn case<T: Factor>(stream: &Stream, m: usize, n: usize, k: usize, path: Path) ->
     let widen = |v: &[T]| v.iter().map(|x| f64::from(x.to_value())).collect::<Vec<_>>();
     let c: Vec<f32> = all[n..n * (m + 1)].iter().map(|x| x.to_value()).collect();
     let guards = all[..n].iter().chain(&all[n * (m + 1)..]).all(|x| x.to_value().is_nan());
-    let worst = Reference::product(&widen(&a), &widen(&b), m, n, k).check(&c, relative_rounding(T::DTYPE), k);
+    let worst = Reference::product(&widen(&a), &widen(&b), m, n, k).check(&c, T::DTYPE, k);
     let right = worst.outside == 0 && guards && again;
     if !right {
         println!("gemm {} {m}x{n}x{k} {path}: {worst}; guards {guards}; repeatable {again}", T::DTYPE);

@@ -9,6 +9,8 @@
 //! cache) and replayed in rounds, one candidate after the other, so that clocks and power treat all alike; the median
 //! round counts. Operands are random. Without a GPU it says so and ends with success.
 
+#[path = "../../examples/common/mod.rs"]
+mod common;
 mod cublas;
 mod gemm;
 mod launch;

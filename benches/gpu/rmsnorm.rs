@@ -15,13 +15,15 @@ const EPS: f32 = 1e-5;
 /// Widths around every boundary of the kernels, aligned and not.
 pub fn check(stream: &Stream) -> Result<bool, Error> {
     let widths =
-        [1, 3, 8, 96, 100, 127, 192, 255, 256, 257, 513, 576, 1024, 2048, 4095, 4096, 7168, 8192, 9000, 40_000];
+        [1, 3, 8, 96, 100, 127, 192, 255, 256, 257, 513, 576, 1024, 2048, 4095, 4096, 7168, 8192, 9000, 16_384, 20_000, 32_768,
+            40_000];
     let mut right = true;
     for n in widths {
         for m in [1, 3, 700] {
             right &= case::<f32, f32>(stream, m, n)?;
             right &= case::<bf16, bf16>(stream, m, n)?;
-            right &= case::<f16, f32>(stream, m, n)?;
+            right &= case::<bf16, f32>(stream, m, n)?;
+            right &= case::<f16, f16>(stream, m, n)?;
         }
     }
     println!("rmsnorm: {} widths, every element against f64: {}", widths.len(), if right { "right" } else { "WRONG" });

@@ -33,12 +33,12 @@ fn run<T, O, const M: usize, const N: usize, const K: usize, const STAGES: usize
 }
 
 macro_rules! case {
-    (<$t:ty, $o:ty, $m:literal, $n:literal, $k:literal, $threads:literal> $size:expr, $place:expr, $workers:expr) => {{
+    (<$t:ty, $o:ty, $m:literal, $n:literal, $k:literal, $stages:literal, $threads:literal> $size:expr, $place:expr, $workers:expr) => {{
         let ((m, n, k), p): ((usize, usize, usize), Place) = ($size, $place);
         let a = Matrix::<$t>::random(m, k, p.extra, p.offset, 1);
         let b = Matrix::<$t>::random(n, k, p.extra, p.offset, 2);
         let mut c = Matrix::<$o>::poisoned(m, n, p.extra, p.offset);
-        run::<$t, $o, $m, $n, $k, 4, $threads>(&a, &b, &mut c, $workers);
+        run::<$t, $o, $m, $n, $k, $stages, $threads>(&a, &b, &mut c, $workers);
         assert_eq!(wrong(&a, &b, &c, |x| x, 1.0), 0, "{m} x {n} x {k}");
         assert!(c.guards_are_untouched(), "{m} x {n} x {k} writes outside");
     }};
@@ -46,18 +46,19 @@ macro_rules! case {
 
 /// The small instances of the three types.
 fn small(size: (usize, usize, usize), place: Place) {
-    case!(<f32, f32, 64, 64, 16, 128> size, place, 3);
-    case!(<bf16, bf16, 64, 64, 32, 128> size, place, 3);
-    case!(<f16, f16, 64, 64, 32, 128> size, place, 3);
+    case!(<f32, f32, 64, 64, 16, 4, 128> size, place, 3);
+    case!(<bf16, bf16, 64, 64, 32, 4, 128> size, place, 3);
+    case!(<f16, f16, 64, 64, 32, 4, 128> size, place, 3);
 }
 
 /// The large ones.
 fn large(size: (usize, usize, usize), place: Place) {
-    case!(<f32, f32, 128, 128, 16, 256> size, place, 3);
-    case!(<bf16, bf16, 128, 256, 32, 256> size, place, 3);
-    case!(<f16, f16, 128, 256, 32, 256> size, place, 3);
-    case!(<bf16, f32, 128, 256, 32, 256> size, place, 3);
-    case!(<f16, f32, 128, 256, 32, 256> size, place, 3);
+    case!(<f32, f32, 128, 128, 16, 4, 256> size, place, 3);
+    case!(<bf16, bf16, 128, 256, 32, 4, 256> size, place, 3);
+    case!(<bf16, bf16, 128, 128, 64, 3, 128> size, place, 3);
+    case!(<f16, f16, 128, 128, 64, 3, 128> size, place, 3);
+    case!(<bf16, f32, 128, 128, 64, 3, 128> size, place, 3);
+    case!(<f16, f32, 128, 128, 64, 3, 128> size, place, 3);
 }
 
 const ODD: Place = Place { extra: 3, offset: 1 };
@@ -106,8 +107,8 @@ fn odd_strides_and_views_that_begin_one_element_in() {
 #[test]
 fn many_tiles_by_few_blocks() {
     for workers in [1, 2, 5, 64] {
-        case!(<f32, f32, 64, 64, 16, 128> (300, 333, 50), ODD, workers);
-        case!(<bf16, bf16, 128, 256, 32, 256> (300, 600, 50), ODD, workers);
+        case!(<f32, f32, 64, 64, 16, 4, 128> (300, 333, 50), ODD, workers);
+        case!(<bf16, bf16, 128, 256, 32, 4, 256> (300, 600, 50), ODD, workers);
     }
 }
 

@@ -128,17 +128,17 @@ fn tiles(m: usize, n: usize, bm: usize, bn: usize) -> usize {
 /// Small tiles where large ones would leave most of the device idle.
 fn small(stream: &Stream, m: usize, n: usize) -> bool {
     let device = stream.device();
-    !device.is_cpu() && tiles(m, n, 128, 256) < device.multiprocessors() as usize / 2
+    !device.is_cpu() && tiles(m, n, 128, 128) < device.multiprocessors() as usize
 }
 
 macro_rules! portable {
-    ($t:ty, $m:literal, $n:literal, $k:literal, $threads:literal, $stream:expr, $a:expr, $b:expr, $c:expr) => {{
+    ($t:ty, $m:literal, $n:literal, $k:literal, $stages:literal, $threads:literal, $stream:expr, $a:expr, $b:expr, $c:expr) => {{
         let args = (
             $a.tiles::<$m, $k>().arg("a")?,
             $b.tiles::<$n, $k>().arg("b")?,
             $c.tiles_mut::<$m, $n>().arg("c")?.schedule(Grouped::<8>),
         );
-        portable::plain::<$t, $t, $m, $n, $k, 4, $threads>::launch($stream, args)
+        portable::plain::<$t, $t, $m, $n, $k, $stages, $threads>::launch($stream, args)
     }};
 }
 
@@ -151,8 +151,8 @@ impl Factor for f32 {
             Path::Hopper => {
                 Err(Error::Unsupported { what: "a product of f32 by warpgroups", device: stream.device().to_string() })
             }
-            Path::Portable if small(stream, m, n) => portable!(f32, 64, 64, 16, 128, stream, a, b, c),
-            Path::Portable => portable!(f32, 128, 128, 16, 256, stream, a, b, c),
+            Path::Portable if small(stream, m, n) => portable!(f32, 64, 64, 16, 4, 128, stream, a, b, c),
+            Path::Portable => portable!(f32, 128, 128, 16, 4, 256, stream, a, b, c),
         }
     }
 }
@@ -166,8 +166,8 @@ macro_rules! factor16 {
                 let [m, n] = c.extents();
                 match path {
                     Path::Hopper => by_hopper(stream, a, b, c),
-                    Path::Portable if small(stream, m, n) => portable!($t, 64, 64, 32, 128, stream, a, b, c),
-                    Path::Portable => portable!($t, 128, 256, 32, 256, stream, a, b, c),
+                    Path::Portable if small(stream, m, n) => portable!($t, 64, 64, 32, 4, 128, stream, a, b, c),
+                    Path::Portable => portable!($t, 128, 128, 64, 3, 128, stream, a, b, c),
                 }
             }
         }

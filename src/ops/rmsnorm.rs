@@ -3,7 +3,9 @@
 use tilewright_core::element::{Element, bf16, f16};
 use tilewright_core::schedule::Strips;
 use tilewright_host::{Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
-use tilewright_kernels::rmsnorm::{long_rows, long_rows_residual, rows, rows_residual, wide, wide_residual};
+use tilewright_kernels::rmsnorm::{
+    long_rows, long_rows_residual, longest_rows, longest_rows_residual, rows, rows_residual, wide, wide_residual,
+};
 
 mod sealed {
     pub trait Sealed<W> {}
@@ -12,8 +14,8 @@ mod sealed {
 type In<'a, T> = TensorView<'a, T, 2>;
 type Out<'a, T> = TensorViewMut<'a, T, 2>;
 
-/// An element type whose rows are normed with weights of type `W`: f32, f16 or bf16 with weights of the same type or of
-/// f32. Sealed.
+/// An element type whose rows are normed with weights of type `W`: f32, f16 or bf16 with weights of the same type, or bf16 with
+/// weights of f32. Sealed.
 #[diagnostic::on_unimplemented(
     message = "rows of `{Self}` are not normed with weights of `{W}`",
     note = "rows are f32, f16 or bf16; weights are of the same type, or f32"
@@ -22,14 +24,7 @@ pub trait Normed<W: Element>: Element<Value = f32> + sealed::Sealed<W> {
     #[doc(hidden)]
     fn plain(s: &Stream, x: In<'_, Self>, w: In<'_, W>, y: Out<'_, Self>, eps: f32) -> Result<()>;
     #[doc(hidden)]
-    fn residual(
-        s: &Stream,
-        x: In<'_, Self>,
-        r: Out<'_, Self>,
-        w: In<'_, W>,
-        y: Out<'_, Self>,
-        eps: f32,
-    ) -> Result<()>;
+    fn residual(s: &Stream, x: In<'_, Self>, r: Out<'_, Self>, w: In<'_, W>, y: Out<'_, Self>, eps: f32) -> Result<()>;
 }
 
 /// `y = x / sqrt(mean(x^2) + eps) * w`, row by row. `x` and `y` are of any number of rows and columns, of any row stride
@@ -106,15 +101,23 @@ fn weights<W: Element>(w: TensorView<'_, W, 1>, n: usize) -> Result<TensorView<'
     w.reshape([1, n]).arg("w")
 }
 
-/// Picks the kernel whose tile holds a row with the least to spare.
+/// Picks the kernel whose tile holds a row with the least to spare, of those for its form.
 macro_rules! by_width {
-    ($s:expr, $n:expr, $narrow:ident, $long:ident, $wide:ident, $t:tt, $w:tt, $order:tt, $eps:expr) => {
+    ((plain) $($rest:tt)*) => {
+        by_width!(@pick $($rest)*; wide;
+            128 rows 32 256, 256 rows 16 256, 512 rows 8 256, 1024 rows 4 256, 2048 rows 2 256, 4096 rows 1 256,
+            7168 long_rows 1 448, 8192 long_rows 1 512, 16384 longest_rows 1 1024)
+    };
+    ((residual) $($rest:tt)*) => {
+        by_width!(@pick $($rest)*; wide_residual;
+            128 rows_residual 32 256, 256 rows_residual 16 256, 512 rows_residual 8 256, 1024 rows_residual 4 256,
+            2048 rows_residual 2 256, 4096 rows_residual 1 256, 7168 long_rows_residual 1 448,
+            8192 long_rows_residual 1 512, 16384 longest_rows_residual 1 1024)
+    };
+    (@pick $s:expr, $n:expr, $t:tt, $w:tt, $order:tt, $eps:expr; $wide:ident;
+        $($width:literal $k:ident $m:literal $threads:literal),*) => {
         match $n {
-            0..=256 => by_width!(@launch $s, $narrow<$t, $w, 16, 256, 256>, $order, $eps),
-            257..=1024 => by_width!(@launch $s, $narrow<$t, $w, 4, 1024, 256>, $order, $eps),
-            1025..=2048 => by_width!(@launch $s, $narrow<$t, $w, 2, 2048, 256>, $order, $eps),
-            2049..=4096 => by_width!(@launch $s, $narrow<$t, $w, 1, 4096, 256>, $order, $eps),
-            4097..=8192 => by_width!(@launch $s, $long<$t, $w, 1, 8192, 512>, $order, $eps),
+            $(n if n <= $width => by_width!(@launch $s, $k<$t, $w, $m, $width, $threads>, $order, $eps),)*
             _ => by_width!(@launch $s, $wide<$t, $w>, $order, $eps, schedule Strips),
         }
     };
@@ -143,7 +146,7 @@ macro_rules! normed {
         impl Normed<$w> for $t {
             #[inline] // a program pays for the norms it uses alone
             fn plain(s: &Stream, x: In<'_, $t>, w: In<'_, $w>, y: Out<'_, $t>, eps: f32) -> Result<()> {
-                by_width!(s, x.extents()[1], rows, long_rows, wide, $t, $w, (x, w, y), eps)
+                by_width!((plain) s, x.extents()[1], $t, $w, (x, w, y), eps)
             }
             #[inline]
             fn residual(
@@ -154,9 +157,7 @@ macro_rules! normed {
                 y: Out<'_, $t>,
                 eps: f32,
             ) -> Result<()> {
-                by_width!(
-                    s, x.extents()[1], rows_residual, long_rows_residual, wide_residual, $t, $w, (x, r, w, y), eps
-                )
+                by_width!((residual) s, x.extents()[1], $t, $w, (x, r, w, y), eps)
             }
         }
     )*};

@@ -12,9 +12,10 @@
 //! from an output have the layout of its element type ([`Cta::load_mut`]), and a store of another layout begins with a
 //! barrier.
 
+use core::borrow::Borrow;
 use core::marker::PhantomData;
 
-use crate::backend::{self, PerLine, Spread};
+use crate::backend::{self, PerLine, Spread, Words};
 use crate::element::{Element, Value};
 use crate::layout::{ByColumns, ByRows, Chunks, Layout, Over};
 use crate::roles::Cta;
@@ -24,6 +25,16 @@ use crate::view::{StripMut, TileMut, TileRef, Window};
 pub struct Tile<V: Value, const M: usize, const N: usize, L: Layout<M, N>> {
     values: Spread<V>,
     /// How many rows and columns are inside.
+    rows: u32,
+    cols: u32,
+    _p: PhantomData<L>,
+}
+
+/// The elements of a tile as memory holds them, spread over the threads of a block as `L` says: what a tile comes from
+/// and goes to. Elements of 16 bits take half the registers of their values, so that this is how a kernel holds the tile
+/// that it will need next, or again. One that was fetched may still be on its way: only its use waits.
+pub struct Fetched<T: Element, const M: usize, const N: usize, L: Layout<M, N>> {
+    words: Words<T>,
     rows: u32,
     cols: u32,
     _p: PhantomData<L>,
@@ -86,10 +97,75 @@ impl<V: Value, const M: usize, const N: usize, L: Layout<M, N>> Tile<V, M, N, L>
         self.with(self.values.zip::<W, U, L, M, N>(&other.values, f), rows, cols)
     }
 
+    /// The elements nearest to the values.
+    #[inline(always)]
+    pub fn round<T: Element<Value = V>>(&self) -> Fetched<T, M, N, L> {
+        let words = backend::pack::<T, L, M, N>(&self.values);
+        Fetched { words, rows: self.rows, cols: self.cols, _p: PhantomData }
+    }
+
     #[inline(always)]
     fn with<U: Value>(&self, values: Spread<U>, rows: u32, cols: u32) -> Tile<U, M, N, L> {
         Tile { values, rows, cols, _p: PhantomData }
     }
+}
+
+impl<T: Element, const M: usize, const N: usize, L: Layout<M, N>> Fetched<T, M, N, L> {
+    /// The values. Made anew each time: between two uses the elements alone take up registers.
+    #[inline(always)]
+    pub fn widen(&self) -> Tile<T::Value, M, N, L> {
+        let values = backend::unpack_anew::<T, L, M, N>(&self.words);
+        Tile { values, rows: self.rows, cols: self.cols, _p: PhantomData }
+    }
+}
+
+impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks> Fetched<T, M, N, ByRows<THREADS, C>> {
+    /// `f` of every element, its counterpart in `other` and the value of its row, rounded; values are not held.
+    #[inline(always)]
+    pub fn combine<W: Element, P: Value>(
+        &self,
+        other: &Fetched<W, M, N, ByRows<THREADS, C>>,
+        per_row: &PerRow<P, M, THREADS>,
+        f: impl Fn(T::Value, W::Value, P) -> T::Value + Sync,
+    ) -> Self {
+        let words =
+            backend::combine::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &other.words, &per_row.values, f);
+        Fetched { words, rows: least(self.rows, other.rows), cols: least(self.cols, other.cols), _p: PhantomData }
+    }
+
+    /// The sum of `f` of each row's values, as `widen().map(f).row_sum(cta)`; the values are not held.
+    #[inline(always)]
+    pub fn row_sum_of<V: Value, const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        f: impl Fn(T::Value) -> V + Sync,
+    ) -> PerRow<V, M, THREADS> {
+        fold_rows::<Sum, _, _, M, N, THREADS, CLUSTER, C>(
+            cta,
+            #[inline(always)]
+            || self.widen().map(&f).values,
+            self.cols,
+        )
+    }
+}
+
+#[inline(always)]
+fn fold_rows<
+    F: Fold<V>,
+    V: Value,
+    S: Borrow<Spread<V>>,
+    const M: usize,
+    const N: usize,
+    const THREADS: usize,
+    const CLUSTER: usize,
+    C: Chunks,
+>(
+    cta: &mut Cta<THREADS, CLUSTER>,
+    values: impl Fn() -> S,
+    cols: u32,
+) -> PerRow<V, M, THREADS> {
+    // SAFETY: the whole block is here: its token is borrowed exclusively.
+    PerRow { values: unsafe { backend::fold_rows::<F, V, S, THREADS, C, M, N>(&mut cta.scratch, values, cols) } }
 }
 
 #[inline(always)]
@@ -115,10 +191,12 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
     }
     #[inline(always)]
     fn fold_rows<F: Fold<V>, const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<V, M, THREADS> {
-        // SAFETY: the whole block is here: its token is borrowed exclusively.
-        PerRow {
-            values: unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) },
-        }
+        fold_rows::<F, _, _, M, N, THREADS, CLUSTER, C>(
+            cta,
+            #[inline(always)]
+            || &self.values,
+            self.cols,
+        )
     }
 
     /// `f` of every element and the value of its row.
@@ -235,6 +313,34 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
         read::<T, _, false, M, N>(&from.window)
     }
 
+    /// As [`load`](Self::load), but the values are not asked for yet: the reads are under way, and the block goes on.
+    #[inline(always)]
+    pub fn fetch<T: Element, const M: usize, const N: usize>(
+        &mut self,
+        from: TileRef<'_, T, M, N>,
+    ) -> Fetched<T, M, N, ByRows<THREADS, T::Chunk>> {
+        fetch::<T, _, false, M, N>(&from.window)
+    }
+
+    /// As [`load_mut`](Self::load_mut), but the values are not asked for yet.
+    #[inline(always)]
+    pub fn fetch_mut<T: Element, const M: usize, const N: usize>(
+        &mut self,
+        from: &TileMut<'_, T, M, N>,
+    ) -> Fetched<T, M, N, ByRows<THREADS, T::Chunk>> {
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
+        fetch::<T, _, false, M, N>(&from.window)
+    }
+
+    /// As [`load_row_as`](Self::load_row_as), but the values are not asked for yet.
+    #[inline(always)]
+    pub fn fetch_row_as<T: Element, const M: usize, const N: usize, L: Layout<M, N> + Over<THREADS>>(
+        &mut self,
+        from: TileRef<'_, T, 1, N>,
+    ) -> Fetched<T, M, N, L> {
+        fetch::<T, L, true, M, N>(&repeated::<T, M, N>(&from))
+    }
+
     /// Loads a tile, threads running along the columns first: for reductions over rows.
     #[inline(always)]
     pub fn load_columns<T: Element, const M: usize, const N: usize>(
@@ -270,8 +376,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
         &mut self,
         from: TileRef<'_, T, 1, N>,
     ) -> Tile<T::Value, M, N, L> {
-        let row = &from.window;
-        read::<T, L, true, M, N>(&Window { rows: row.rows * M as u32, stride: 0, ..*row })
+        read::<T, L, true, M, N>(&repeated::<T, M, N>(&from))
     }
 
     /// Loads one column in the layout of a tile, and repeats it in all `N` columns. It is kept in the L1 cache.
@@ -302,9 +407,23 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
 fn read<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
     window: &Window<T>,
 ) -> Tile<T::Value, M, N, L> {
+    let Fetched { words, rows, cols, _p } = fetch::<T, L, KEEP, M, N>(window);
+    Tile { values: backend::unpack::<T, L, M, N>(&words), rows, cols, _p }
+}
+
+#[inline(always)]
+fn fetch<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
+    window: &Window<T>,
+) -> Fetched<T, M, N, L> {
     // SAFETY: the window's rows and columns are readable: it is a shared view's, or the block's own.
-    let values = unsafe { backend::load_tile::<T, L, KEEP, M, N>(window) };
-    Tile { values, rows: window.rows, cols: window.cols, _p: PhantomData }
+    let words = unsafe { backend::fetch_tile::<T, L, KEEP, M, N>(window) };
+    Fetched { words, rows: window.rows, cols: window.cols, _p: PhantomData }
+}
+
+/// A row, as a window of `M` times that row.
+#[inline(always)]
+fn repeated<T: Element, const M: usize, const N: usize>(row: &TileRef<'_, T, 1, N>) -> Window<T> {
+    Window { rows: row.window.rows * M as u32, stride: 0, ..row.window }
 }
 
 impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
@@ -315,13 +434,23 @@ impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
         cta: &mut Cta<THREADS, CLUSTER>,
         tile: &Tile<T::Value, M, N, L>,
     ) {
+        self.put(cta, &tile.round());
+    }
+
+    /// Writes, clipped to the view.
+    #[inline(always)]
+    pub fn put<L: Layout<M, N> + Over<THREADS>, const THREADS: usize, const CLUSTER: usize>(
+        self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        elements: &Fetched<T, M, N, L>,
+    ) {
         const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
         if const { L::ID != <ByRows<THREADS, T::Chunk> as Own<M, N>>::ID } {
-            // other threads than those that write an element here may have read it before, by `load_mut`
+            // other threads than those that write an element here may have read it before, by `load_mut` or `fetch_mut`
             cta.meet();
         }
         // SAFETY: the window is this block's alone, and nobody reads it any more.
-        unsafe { backend::store_tile::<T, L, M, N>(&self.window, &tile.values) }
+        unsafe { backend::store_words::<T, L, M, N>(&self.window, &elements.words) }
     }
 }
 
@@ -356,6 +485,6 @@ impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
     ) {
         const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
         // SAFETY: the window is this block's alone.
-        unsafe { backend::store_tile::<T, ByRows<THREADS, T::Chunk>, M, N>(&self.window(j), &tile.values) }
+        unsafe { backend::store_words::<T, ByRows<THREADS, T::Chunk>, M, N>(&self.window(j), &tile.round().words) }
     }
 }

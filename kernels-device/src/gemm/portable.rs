@@ -3,9 +3,9 @@
 //!
 //! | instance | tile, depth | threads, a warp's part | shared memory | registers (sm_80) |
 //! |---|---|---|---|---|
-//! | `bf16`, `f16` | 128 x 256, 32 | 256, 64 x 64 | 4 stages of 24 KiB | 255 |
-//! | `bf16_f32`, `f16_f32`: f32 output | 128 x 256, 32 | 256, 64 x 64 | 4 stages of 24 KiB | 248 |
-//! | `bf16_square` | 128 x 128, 32 | 128, 64 x 64 | 4 stages of 16 KiB | 255 |
+//! | `bf16`, `f16` | 128 x 128, 64 | 128, 64 x 64 | 3 stages of 32 KiB | 254 |
+//! | `bf16_f32`, `f16_f32`: f32 output | 128 x 128, 64 | 128, 64 x 64 | 3 stages of 32 KiB | 254 |
+//! | `bf16_wide` | 128 x 256, 32 | 256, 64 x 64 | 4 stages of 24 KiB | 250 |
 //! | `f32` | 128 x 128, 16 | 256, 64 x 32 | 4 stages of 16 KiB | 191 |
 //! | `small_bf16`, `small_f16` | 64 x 64, 32 | 128, 32 x 32 | 4 stages of 8 KiB | 156 |
 //! | `small_f32` | 64 x 64, 16 | 128, 32 x 32 | 4 stages of 8 KiB | 146 |
@@ -51,9 +51,9 @@ pub fn product<
 
 /// C = A B^T, for large products.
 #[kernel(arch = "sm_80", instances(
-    bf16 = <bf16, bf16, 128, 256, 32, 4, 256>, f16 = <f16, f16, 128, 256, 32, 4, 256>,
-    bf16_f32 = <bf16, f32, 128, 256, 32, 4, 256>, f16_f32 = <f16, f32, 128, 256, 32, 4, 256>,
-    bf16_square = <bf16, bf16, 128, 128, 32, 4, 128>,
+    bf16 = <bf16, bf16, 128, 128, 64, 3, 128>, f16 = <f16, f16, 128, 128, 64, 3, 128>,
+    bf16_f32 = <bf16, f32, 128, 128, 64, 3, 128>, f16_f32 = <f16, f32, 128, 128, 64, 3, 128>,
+    bf16_wide = <bf16, bf16, 128, 256, 32, 4, 256>,
     f32 = <f32, f32, 128, 128, 16, 4, 256>,
     small_bf16 = <bf16, bf16, 64, 64, 32, 4, 128>, small_f16 = <f16, f16, 64, 64, 32, 4, 128>,
     small_f32 = <f32, f32, 64, 64, 16, 4, 128>,

@@ -1,5 +1,6 @@
 //! Register tiles on the CPU: all values of the block, row by row. Reductions join values in the device's order.
 
+use core::borrow::Borrow;
 use std::vec;
 use std::vec::Vec;
 
@@ -54,13 +55,16 @@ impl<V: Value> PerLine<V> {
     }
 }
 
+/// The elements of a tile, each a value that its type can hold.
+pub struct Words<T: Element>(Vec<T::Value>);
+
 /// Reads a window; zeros outside.
 ///
 /// # Safety
 /// The window is readable, and nobody else writes it.
-pub(crate) unsafe fn load_tile<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
+pub(crate) unsafe fn fetch_tile<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
     w: &Window<T>,
-) -> Spread<T::Value> {
+) -> Words<T> {
     let _ = const { L::PER_THREAD }; // what does not fit the device does not compile here either
     let mut values = vec![T::Value::ZERO; M * N];
     for r in 0..w.rows as usize {
@@ -69,13 +73,26 @@ pub(crate) unsafe fn load_tile<T: Element, L: Layout<M, N>, const KEEP: bool, co
             values[r * N + c] = unsafe { w.ptr.add(r * w.stride as usize + c).read() }.to_value();
         }
     }
-    Spread(values)
+    Words(values)
+}
+
+/// The values of elements.
+pub(crate) fn unpack<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+    words: &Words<T>,
+) -> Spread<T::Value> {
+    Spread(words.0.clone())
+}
+pub(crate) use unpack as unpack_anew;
+
+/// Rounds.
+pub(crate) fn pack<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(values: &Spread<T::Value>) -> Words<T> {
+    Words(values.0.iter().map(|&v| T::from_value(v).to_value()).collect())
 }
 
 /// Reads a column and repeats it.
 ///
 /// # Safety
-/// As for [`load_tile`].
+/// As for [`fetch_tile`].
 pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
     w: &Window<T>,
 ) -> Spread<T::Value> {
@@ -91,18 +108,29 @@ pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, co
     Spread(values)
 }
 
-/// Rounds and writes, clipped to the window.
+/// `f` of every element, its counterpart and its row's value, rounded.
+pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    other: &Words<W>,
+    per_row: &PerLine<P>,
+    f: impl Fn(T::Value, W::Value, P) -> T::Value,
+) -> Words<T> {
+    let each = x.0.iter().zip(&other.0).enumerate();
+    Words(each.map(|(i, (&x, &w))| T::from_value(f(x, w, per_row.0[i / N])).to_value()).collect())
+}
+
+/// Writes, clipped to the window.
 ///
 /// # Safety
 /// The window is the caller's alone.
-pub(crate) unsafe fn store_tile<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
     w: &Window<T>,
-    values: &Spread<T::Value>,
+    words: &Words<T>,
 ) {
     for r in 0..w.rows as usize {
         for c in 0..w.cols as usize {
             // SAFETY: inside the window.
-            unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(values.0[r * N + c])) }
+            unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(words.0[r * N + c])) }
         }
     }
 }
@@ -117,15 +145,18 @@ pub(crate) fn block_barrier() {}
 pub(crate) unsafe fn fold_rows<
     F: Fold<V>,
     V: Value,
+    S: Borrow<Spread<V>>,
     const THREADS: usize,
     C: Chunks,
     const M: usize,
     const N: usize,
 >(
     _: &mut Smem,
-    v: &Spread<V>,
+    v: impl Fn() -> S,
     cols: u32,
 ) -> PerLine<V> {
+    let v = v();
+    let v = v.borrow();
     let threads = ByRows::<THREADS, C>::threads_of_row(M);
     let partial = |t: usize| {
         let mut sums = [F::START; 4];

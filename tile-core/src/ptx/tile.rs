@@ -5,6 +5,8 @@
 //! generated straight-line, every index a constant: nothing is left to the unroller.
 
 use core::arch::asm;
+use core::borrow::Borrow;
+use core::marker::PhantomData;
 
 use super::element::{Pack16, bf16, f16};
 use super::smem::Smem;
@@ -209,14 +211,17 @@ struct Edge {
     cols: u32,
 }
 
+/// A thread's elements of a tile as memory holds them: piece by piece, the first [`COUNT`](Piece::COUNT) of them used.
+pub struct Words<T>([[u32; 4]; 16], PhantomData<T>);
+
 /// Reads a window; zeros outside. All reads are under way before the first is waited for.
 ///
 /// # Safety
 /// The window is readable, and no other thread writes it.
 #[inline(always)]
-pub(crate) unsafe fn load_tile<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
+pub(crate) unsafe fn fetch_tile<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
     w: &Window<T>,
-) -> Spread<T::Value> {
+) -> Words<T> {
     let share = Share::of::<L, M, N>(w);
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
     let read = #[inline(always)]
@@ -235,16 +240,63 @@ pub(crate) unsafe fn load_tile<T: Element, L: Layout<M, N>, const KEEP: bool, co
         };
         upto_16!(each, read, Piece::<T, L, M, N>::COUNT);
     }
+    Words(words, PhantomData)
+}
+
+/// The values of elements.
+#[inline(always)]
+pub(crate) fn unpack<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+    words: &Words<T>,
+) -> Spread<T::Value> {
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
     spread::<T::Value, L, M, N>(
         #[inline(always)]
-        |i| value::<T>(&words[i / in_piece], i % in_piece),
+        |i| value::<T>(&words.0[i / in_piece], i % in_piece),
     )
+}
+
+/// As [`unpack`], but the compiler does not see that it gives the same as the time before: else it would keep the values
+/// of the first time, twice the registers, where a few instructions make them anew.
+#[inline(always)]
+pub(crate) fn unpack_anew<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+    words: &Words<T>,
+) -> Spread<T::Value> {
+    let anew = #[inline(always)]
+    |q: usize| anew::<T>(words.0[q]);
+    unpack::<T, L, M, N>(&Words(upto_16!(array, anew, Piece::<T, L, M, N>::COUNT, [0; 4]), PhantomData))
+}
+
+#[inline(always)]
+fn anew<T: Element>(piece: [u32; 4]) -> [u32; 4] {
+    let [mut x, mut y, mut z, mut w] = piece;
+    if size_of::<T>() < 4 {
+        // SAFETY: does nothing.
+        unsafe {
+            asm!("// {x} {y} {z} {w}", x = inout(reg32) x, y = inout(reg32) y, z = inout(reg32) z, w = inout(reg32) w,
+                options(nomem, nostack))
+        }
+    }
+    [x, y, z, w]
+}
+
+/// Rounds.
+#[inline(always)]
+pub(crate) fn pack<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(values: &Spread<T::Value>) -> Words<T> {
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
+    let pack = #[inline(always)]
+    |q: usize| {
+        let v = #[inline(always)]
+        |k: usize| values.0[q * in_piece + k % in_piece];
+        let per_word = 4 / size_of::<T>();
+        [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)]
+    };
+    Words(upto_16!(array, pack, Piece::<T, L, M, N>::COUNT, [0; 4]), PhantomData)
 }
 
 /// Reads a column and repeats it.
 ///
 /// # Safety
-/// As for [`load_tile`].
+/// As for [`fetch_tile`].
 #[inline(always)]
 pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
     w: &Window<T>,
@@ -268,25 +320,43 @@ pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, co
     )
 }
 
-/// Rounds and writes, clipped to the window.
+/// `f` of every element, its counterpart and its row's value, rounded: one piece after the other, so that only the values
+/// of one piece are held.
+#[inline(always)]
+pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    other: &Words<W>,
+    per_row: &PerLine<P>,
+    f: impl Fn(T::Value, W::Value, P) -> T::Value,
+) -> Words<T> {
+    let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
+    let piece = #[inline(always)]
+    |q: usize| {
+        let mine = anew::<T>(x.0[q]);
+        let v = #[inline(always)]
+        |k: usize| {
+            let k = k % in_piece;
+            let i = q * in_piece + k;
+            f(value::<T>(&mine, k), value::<W>(&other.0[i / in_other], i % in_other), per_row.0[0])
+        };
+        let per_word = 4 / size_of::<T>();
+        [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)]
+    };
+    Words(upto_16!(array, piece, Piece::<T, L, M, N>::COUNT, [0; 4]), PhantomData)
+}
+
+/// Writes, clipped to the window.
 ///
 /// # Safety
 /// The window is the block's alone, and no other thread touches this one's elements.
 #[inline(always)]
-pub(crate) unsafe fn store_tile<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
     w: &Window<T>,
-    values: &Spread<T::Value>,
+    words: &Words<T>,
 ) {
     let share = Share::of::<L, M, N>(w);
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let pack = #[inline(always)]
-    |q: usize| {
-        let v = #[inline(always)]
-        |k: usize| values.0[q * in_piece + k % in_piece];
-        let per_word = 4 / size_of::<T>();
-        [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)]
-    };
-    let words: [[u32; 4]; 16] = upto_16!(array, pack, Piece::<T, L, M, N>::COUNT, [0; 4]);
+    let words = &words.0;
     let write = #[inline(always)]
     |q: usize| {
         let (to, limits) = (share.address::<L, M, N>(q * in_piece), share.piece::<L, M, N>(q * in_piece));
@@ -622,7 +692,8 @@ fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
     F::join(v, V::from_bits32(shuffle_xor(v.to_bits32(), lanes)))
 }
 
-/// Joins the values of each row.
+/// Joins the values of each row. `v` is asked for them where they are used: values that are made anew are not held while
+/// the ways to join them part.
 ///
 /// # Safety
 /// By the whole block.
@@ -630,24 +701,29 @@ fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
 pub(crate) unsafe fn fold_rows<
     F: Fold<V>,
     V: Value,
+    S: Borrow<Spread<V>>,
     const THREADS: usize,
     C: Chunks,
     const M: usize,
     const N: usize,
 >(
     scratch: &mut Smem,
-    v: &Spread<V>,
+    v: impl Fn() -> S,
     cols: u32,
 ) -> PerLine<V> {
     let t = tid();
     let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
     let mut s = if cols >= N as u32 {
+        let v = v();
+        let v = v.borrow();
         partial::<F, V, ByRows<THREADS, C>, M, N>(
             #[inline(always)]
             |i| v.0[i],
         )
     } else {
         let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(t).1);
+        let v = v();
+        let v = v.borrow();
         partial::<F, V, ByRows<THREADS, C>, M, N>(
             #[inline(always)]
             |i| {

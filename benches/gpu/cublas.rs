@@ -59,7 +59,8 @@ impl Cublas {
         // SAFETY: the functions' types, from cublas_v2.h.
         unsafe {
             let create = library.get::<unsafe extern "C" fn(*mut Handle) -> c_int>(b"cublasCreate_v2\0");
-            let set = library.get::<unsafe extern "C" fn(Handle, *mut c_void, usize) -> c_int>(b"cublasSetWorkspace_v2\0");
+            let set =
+                library.get::<unsafe extern "C" fn(Handle, *mut c_void, usize) -> c_int>(b"cublasSetWorkspace_v2\0");
             let (create, set) = (create.map_err(|e| e.to_string())?, set.map_err(|e| e.to_string())?);
             if create(&mut handle) != 0 || set(handle, workspace.as_mut_ptr().cast(), 64 << 20) != 0 {
                 return Err("cuBLAS does not start".into());
@@ -69,7 +70,13 @@ impl Cublas {
     }
 
     /// `C = A B^T`, rounded to the element type, f32 sums; enqueued on `stream`.
-    pub fn gemm<T: Element>(&self, s: &Stream, a: &Tensor<T, 2>, b: &Tensor<T, 2>, c: &mut Tensor<T, 2>) -> Result<(), String> {
+    pub fn gemm<T: Element>(
+        &self,
+        s: &Stream,
+        a: &Tensor<T, 2>,
+        b: &Tensor<T, 2>,
+        c: &mut Tensor<T, 2>,
+    ) -> Result<(), String> {
         let ([m, k], [n, _]) = (a.extents(), b.extents());
         let kind = match T::DTYPE {
             DType::F16 => 2,
@@ -85,7 +92,9 @@ impl Cublas {
             let set = self.library.get::<unsafe extern "C" fn(Handle, *mut c_void) -> c_int>(b"cublasSetStream_v2\0");
             let set = set.map_err(|e| e.to_string())?;
             let gemm = self.library.get::<GemmEx>(b"cublasGemmEx\0").map_err(|e| e.to_string())?;
-            let workspace = self.library.get::<unsafe extern "C" fn(Handle, *mut c_void, usize) -> c_int>(b"cublasSetWorkspace_v2\0");
+            let workspace = self
+                .library
+                .get::<unsafe extern "C" fn(Handle, *mut c_void, usize) -> c_int>(b"cublasSetWorkspace_v2\0");
             let workspace = workspace.map_err(|e| e.to_string())?;
             // setting the stream forgets the workspace
             set(self.handle, s.as_raw());

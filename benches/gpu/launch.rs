@@ -39,7 +39,8 @@ pub fn time(stream: &Stream, report: &mut Report) -> Result<(), Box<dyn std::err
     let name = CString::new(K::SYMBOL)?;
     // SAFETY: the functions' types, from cuda.h; the context is current since `prepare`.
     let launch: LaunchKernel = unsafe {
-        let load = driver.get::<unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> c_int>(b"cuModuleLoadData\0")?;
+        let load =
+            driver.get::<unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> c_int>(b"cuModuleLoadData\0")?;
         let get = driver
             .get::<unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const i8) -> c_int>(b"cuModuleGetFunction\0")?;
         if load(&mut module, text.as_ptr().cast()) != 0 || get(&mut function, module, name.as_ptr()) != 0 {

@@ -11,6 +11,7 @@
 
 #[path = "../../examples/common/mod.rs"]
 mod common;
+
 mod cublas;
 mod gemm;
 mod launch;

@@ -91,7 +91,8 @@ fn line(r: &Row) -> String {
 fn driver(device: Device) -> String {
     let cuda = device.driver_version().map_or_else(String::new, |v| format!("CUDA {v}"));
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    let number = text.split_whitespace().find(|w| w.split('.').count() == 3 && w.starts_with(|c: char| c.is_ascii_digit()));
+    let number =
+        text.split_whitespace().find(|w| w.split('.').count() == 3 && w.starts_with(|c: char| c.is_ascii_digit()));
     number.map_or_else(|| cuda.clone(), |n| format!("{n}, {cuda}"))
 }
 

@@ -1,5 +1,8 @@
 //! RMSNorm: checked against f64, timed beside a device copy of the same bytes.
 
+// `!(error <= allowed)` is true of NaN, which is what is meant
+#![allow(clippy::neg_cmp_op_on_partial_ord)]
+
 use std::cell::RefCell;
 
 use tilewright::ops::rmsnorm::{Normed, rmsnorm, rmsnorm_residual};
@@ -14,9 +17,10 @@ const EPS: f32 = 1e-5;
 
 /// Widths around every boundary of the kernels, aligned and not.
 pub fn check(stream: &Stream) -> Result<bool, Error> {
-    let widths =
-        [1, 3, 8, 96, 100, 127, 192, 255, 256, 257, 513, 576, 1024, 2048, 4095, 4096, 7168, 8192, 9000, 16_384, 20_000, 32_768,
-            40_000];
+    let widths = [
+        1, 3, 8, 96, 100, 127, 192, 255, 256, 257, 513, 576, 1024, 2048, 4095, 4096, 7168, 8192, 9000, 16_384, 20_000,
+        32_768, 40_000,
+    ];
     let mut right = true;
     for n in widths {
         for m in [1, 3, 700] {
@@ -51,13 +55,13 @@ fn case<T: Normed<W>, W: Element<Value = f32>>(stream: &Stream, m: usize, n: usi
     let mut outside = 0;
     for i in 0..m {
         let row = |v: &[T]| v[i * n..][..n].iter().map(|&x| value(x)).collect::<Vec<_>>();
-        let exact: Vec<T> =
-            (0..n).map(|j| T::from_value(x[i * n + j].to_value() + r[i * n + j].to_value())).collect();
+        let exact: Vec<T> = (0..n).map(|j| T::from_value(x[i * n + j].to_value() + r[i * n + j].to_value())).collect();
         outside += (0..n).filter(|&j| sum[i * n + j].to_value().to_bits() != exact[j].to_value().to_bits()).count();
         let got: Vec<f64> = plain[i * (n + 2) + 1..][..n].iter().map(|&v| value(v)).collect();
         outside += wrong(&row(&x), &w, &got, unit);
         outside += wrong(&exact.iter().map(|&v| value(v)).collect::<Vec<_>>(), &w, &row(&summed), unit);
-        outside += usize::from(!plain[i * (n + 2)].to_value().is_nan() || !plain[(i + 1) * (n + 2) - 1].to_value().is_nan());
+        outside +=
+            usize::from(!plain[i * (n + 2)].to_value().is_nan() || !plain[(i + 1) * (n + 2) - 1].to_value().is_nan());
     }
     if outside > 0 {
         println!("rmsnorm {} {m}x{n}: {outside} elements outside", T::DTYPE);
@@ -88,7 +92,13 @@ pub fn time(stream: &Stream, o: &Options, report: &mut Report) -> Result<(), Err
     time_shape::<f32>(stream, o, report, 32768, 4096)
 }
 
-fn time_shape<T: Normed<T>>(stream: &Stream, o: &Options, report: &mut Report, m: usize, n: usize) -> Result<(), Error> {
+fn time_shape<T: Normed<T>>(
+    stream: &Stream,
+    o: &Options,
+    report: &mut Report,
+    m: usize,
+    n: usize,
+) -> Result<(), Error> {
     let bytes = 2 * m * n * size_of::<T>();
     let count = sets(bytes);
     let w = Tensor::from_slice(stream, [n], &normal::<T>(n, 9))?;

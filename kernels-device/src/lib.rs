@@ -5,7 +5,7 @@
 
 pub mod elementwise;
 pub mod gemm;
-pub mod rmsnorm;
 pub mod mla;
+pub mod rmsnorm;
 
 tilewright::images!();

@@ -79,7 +79,7 @@ pub fn choose<T: Factor>(
 ) -> Path {
     let bulk = |v: &TensorView<'_, T, 2>| {
         let row_bytes = v.strides()[0] * size_of::<T>();
-        v.as_ptr() as usize % 16 == 0 && row_bytes % 16 == 0 && v.strides()[1] == 1
+        v.as_ptr().addr().is_multiple_of(16) && row_bytes.is_multiple_of(16) && v.strides()[1] == 1
     };
     let [m, n] = c.extents();
     let hopper = device.compute_capability() == Some((9, 0));
@@ -196,6 +196,6 @@ trait Hopper: MmaElement {
 
 fn by_hopper<T: Hopper>(stream: &Stream, a: In<'_, T>, b: In<'_, T>, mut c: Out<'_, T>) -> Result<()> {
     let row_bytes = c.strides()[0] * size_of::<T>();
-    let bulk = c.as_mut_ptr() as usize % 16 == 0 && row_bytes % 16 == 0;
+    let bulk = c.as_mut_ptr().addr().is_multiple_of(16) && row_bytes.is_multiple_of(16);
     if bulk { T::staged(stream, a, b, c) } else { T::direct(stream, a, b, c) }
 }

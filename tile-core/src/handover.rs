@@ -8,10 +8,10 @@
 use core::marker::PhantomData;
 
 use crate::backend::{self, Barrier, Smem};
+use crate::element::Element;
 use crate::pipeline::{Consumer, Lent, Pipeline};
 use crate::roles::WarpGroup;
 use crate::shared::{Load, Shared, SharedTile, Stage, Store};
-use crate::element::Element;
 
 /// Shared memory for the hand-over of a pipeline's consuming end between two warpgroups: a `#[shared]` parameter. See
 /// [`Cta::ping_pong`](crate::roles::Cta::ping_pong).

@@ -24,6 +24,14 @@
     feature(stdarch_nvptx, link_llvm_intrinsics, abi_unadjusted, stmt_expr_attributes)
 )]
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features))]
+// The vocabulary's arithmetic is spelled as the device compiler translates it best; backends share signatures, so that one
+// of them may not need every parameter; a pipeline's `next` is not an iterator's.
+#![allow(
+    clippy::manual_is_multiple_of,
+    clippy::implicit_saturating_sub,
+    clippy::extra_unused_type_parameters,
+    clippy::should_implement_trait
+)]
 #![warn(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -62,10 +70,10 @@ pub mod prelude {
     pub use crate::backend::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
     pub use crate::dot::{BlockAcc, Stages};
     pub use crate::element::{DType, Element, bf16, f16};
+    pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, Turns};
     pub use crate::kernel;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::kernel::Kernel;
-    pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, Turns};
     pub use crate::layout::{ByColumns, ByRows, Layout, Over};
     pub use crate::mma::{Acc, Mma, Packed};
     pub use crate::output::StoreRows;

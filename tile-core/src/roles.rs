@@ -194,7 +194,10 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
         const {
             assert!(THREADS == 384, "ping-pong has a producer and two consumer warpgroups");
             assert!(S::CLUSTER == 1 || S::CLUSTER == CLUSTER, "a multicast tile is shared by the whole cluster");
-            assert!(O::ROWS == 64 * H * CLUSTER, "an output tile has the accumulator's rows for each block of the cluster");
+            assert!(
+                O::ROWS == 64 * H * CLUSTER,
+                "an output tile has the accumulator's rows for each block of the cluster"
+            );
             assert!(
                 match O::WARPGROUPS {
                     Some(n) => n == 2,

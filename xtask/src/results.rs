@@ -49,8 +49,7 @@ fn tables(dir: &Path) -> Result<String, Failure> {
     let mut out = String::new();
     for file in files {
         let text = std::fs::read_to_string(&file).map_err(fail)?;
-        let run: Value =
-            serde_json::from_str(&text).map_err(|e| Failure::new(format!("{}: {e}", file.display())))?;
+        let run: Value = serde_json::from_str(&text).map_err(|e| Failure::new(format!("{}: {e}", file.display())))?;
         table(&run, &mut out).ok_or_else(|| Failure::new(format!("{}: a field is missing", file.display())))?;
     }
     Ok(out)
@@ -60,7 +59,9 @@ fn table(run: &Value, out: &mut String) -> Option<()> {
     let text = |key: &str| run.get(key)?.as_str();
     let (gpu, driver, date, commit) = (text("gpu")?, text("driver")?, text("date")?, text("commit")?);
     let _ = writeln!(out, "\n{gpu}, driver {driver}, {date}, commit {commit}:\n");
-    out.push_str("| | type | shape | tilewright, us | | peer | its us | ratio |\n|---|---|---|---:|---:|---|---:|---:|\n");
+    out.push_str(
+        "| | type | shape | tilewright, us | | peer | its us | ratio |\n|---|---|---|---:|---:|---|---:|---:|\n",
+    );
     for row in run.get("rows")?.as_array()? {
         let text = |key: &str| row.get(key)?.as_str();
         let number = |key: &str| row.get(key)?.as_f64();

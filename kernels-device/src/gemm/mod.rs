@@ -1,5 +1,5 @@
 //! Matrix products, `C = f(A B^T)`.
 
 pub mod hopper;
-pub mod portable;
 pub mod ping_pong;
+pub mod portable;

@@ -97,7 +97,8 @@ impl<T: Element<Value = f32>> Matrix<T> {
     pub fn assert_guards(&self) {
         let stride = self.raw.row_stride as usize;
         for (i, v) in self.memory.iter().enumerate() {
-            let inside = i.checked_sub(self.offset).is_some_and(|at| at / stride < self.rows() && at % stride < self.cols());
+            let inside =
+                i.checked_sub(self.offset).is_some_and(|at| at / stride < self.rows() && at % stride < self.cols());
             assert!(inside || v.to_value().is_nan(), "element {i} is outside, and was written");
         }
     }

@@ -62,8 +62,8 @@ fn split<'env>(
     init: impl FnOnce(),
     spawn: impl for<'s> FnOnce(&'s thread::Scope<'s, 'env>, &'env Monitor) -> vec::Vec<thread::ScopedJoinHandle<'s, ()>>,
 ) {
-    // SAFETY: the monitor of the cluster that runs this block outlives its roles.
     let monitor: &'env Monitor = match current() {
+        // SAFETY: the monitor of the cluster that runs this block outlives its roles.
         Some(m) => unsafe { &*m },
         None => panic!("a block runs in a launch"),
     };

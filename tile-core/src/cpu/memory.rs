@@ -188,10 +188,7 @@ pub(crate) unsafe fn write_packed<T: Element<Value = f32>, const K: usize>(
 ///
 /// # Safety
 /// The tile is full.
-pub(crate) unsafe fn read_packed<T: Element<Value = f32>, const K: usize>(
-    _: &mut WarpGroup,
-    base: Smem,
-) -> Packed<T, K>
+pub(crate) unsafe fn read_packed<T: Element<Value = f32>, const K: usize>(_: &mut WarpGroup, base: Smem) -> Packed<T, K>
 where
     Width<K>: Wgmma,
 {

@@ -251,7 +251,9 @@ pub(crate) unsafe fn zero_rows<T>(_: &mut WarpGroup, base: Smem, rows: usize, co
         let (row, slab, chunk) = (from + i / 8 / slabs, i / 8 % slabs, i % 8);
         let at = base.add(slab as usize * rows * SPAN + row as usize * SPAN + chunk as usize * 16);
         // SAFETY: inside the tile.
-        unsafe { asm!("st.shared.v4.b32 [{0}], {{{1}, {1}, {1}, {1}}};", in(reg32) at.0, in(reg32) 0u32, options(nostack)) }
+        unsafe {
+            asm!("st.shared.v4.b32 [{0}], {{{1}, {1}, {1}, {1}}};", in(reg32) at.0, in(reg32) 0u32, options(nostack))
+        }
         i += 128;
     }
     fence_for_bulk();

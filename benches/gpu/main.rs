@@ -63,10 +63,10 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let wanted = |what: &str| o.only.as_deref().is_none_or(|only| only == what);
     let mut right = true;
     if wanted("gemm") {
-        right &= gemm::check(&stream)?;
+        right &= gemm::check(&stream, o)?;
     }
     if wanted("rmsnorm") {
-        right &= rmsnorm::check(&stream)?;
+        right &= rmsnorm::check(&stream, o)?;
     }
     if right && !o.check {
         if wanted("launch") {

@@ -1,5 +1,8 @@
 //! MLA decode's main loop on the CPU backend, against an f64 reference. What lies past a request's end is NaN.
 
+// `!(error <= allowed)` is true of NaN, which is what is meant
+#![allow(clippy::neg_cmp_op_on_partial_ord)]
+
 use tilewright::__private::{Provenance, RawView, backend};
 use tilewright::element::{Element, bf16, f16};
 use tilewright::prelude::*;

@@ -26,9 +26,9 @@ fn run<T, O, const M: usize, const N: usize, const K: usize, const STAGES: usize
     O: DotElement,
     Split<M, N, THREADS>: BlockProduct,
     for<'a> plain<T, O, M, N, K, STAGES, THREADS>:
-        Kernel<Args<'a> = (Tiles<'a, T, M, K>, Tiles<'a, T, N, K>, TilesMut<'a, O, M, N, Grouped<8>>)>,
+        Kernel<Args<'a> = (Tiles<'a, T, M, K>, Tiles<'a, T, N, K>, TilesMut<'a, O, M, N, Grouped<16>>)>,
 {
-    let args = (a.tiles(), b.tiles(), c.tiles_mut().schedule(Grouped::<8>));
+    let args = (a.tiles(), b.tiles(), c.tiles_mut().schedule(Grouped::<16>));
     backend::run::<plain<T, O, M, N, K, STAGES, THREADS>>(args, workers).unwrap();
 }
 

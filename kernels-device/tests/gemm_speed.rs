@@ -64,7 +64,7 @@ fn at_least_half_the_speed_of_the_library() {
     let mut d = vec![0.0; n * n];
     let (ours, theirs) = best(
         || {
-            let args = (a.tiles(), b.tiles(), c.tiles_mut().schedule(Grouped::<8>));
+            let args = (a.tiles(), b.tiles(), c.tiles_mut().schedule(Grouped::<16>));
             backend::run::<plain<f32, f32, 128, 128, 16, 4, 256>>(args, 64).unwrap();
         },
         || library(n, &a.data[a.offset..][..n * n], &b.data[b.offset..][..n * n], &mut d, threads),

@@ -56,7 +56,7 @@ macro_rules! launch {
                 (
                     $in::from_raw(a.as_ptr(), raw(m, k) $(, $map)?, HERE),
                     $in::from_raw(b.as_ptr(), raw(n, k) $(, $map)?, HERE),
-                    $out::from_raw(c.as_mut_ptr(), raw(m, n) $(, $map)?, HERE).schedule(Grouped::<8>),
+                    $out::from_raw(c.as_mut_ptr(), raw(m, n) $(, $map)?, HERE).schedule(Grouped),
                 )
             };
             backend::run::<$kernel>(args, $workers).unwrap_or_else(|f| panic!("block {}: {}", f.block, f.message));
@@ -78,7 +78,7 @@ fn hopper_rows() {
             (
                 TmaTiles::from_raw(a.as_ptr(), raw(m, k), MAP, HERE),
                 TmaTiles::from_raw(b.as_ptr(), raw(n, k), MAP, HERE),
-                TilesMut::from_raw(c.as_mut_ptr(), raw(m, n), HERE).schedule(Grouped::<8>),
+                TilesMut::from_raw(c.as_mut_ptr(), raw(m, n), HERE).schedule(Grouped),
             )
         };
         backend::run::<hopper::direct<bf16, 256, 4>>(args, 2).unwrap();

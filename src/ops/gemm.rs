@@ -136,7 +136,7 @@ macro_rules! portable {
         let args = (
             $a.tiles::<$m, $k>().arg("a")?,
             $b.tiles::<$n, $k>().arg("b")?,
-            $c.tiles_mut::<$m, $n>().arg("c")?.schedule(Grouped::<8>),
+            $c.tiles_mut::<$m, $n>().arg("c")?.schedule(Grouped::<16>),
         );
         portable::plain::<$t, $t, $m, $n, $k, $stages, $threads>::launch($stream, args)
     }};

@@ -71,7 +71,7 @@ pub fn plain<
     #[shared] stages: Stages<T, M, N, K, STAGES>,
     a: Tiles<T, M, K>,
     b: Tiles<T, N, K>,
-    c: TilesMut<O, M, N, Grouped<8>>,
+    c: TilesMut<O, M, N, Grouped<16>>,
 ) where
     Split<M, N, THREADS>: BlockProduct,
 {

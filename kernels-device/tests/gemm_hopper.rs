@@ -1,6 +1,9 @@
 //! The Hopper products on the CPU backend, against an f64 reference: roles as threads, slots as counters, a cluster of
 //! two with multicast.
 
+// `!(error <= allowed)` is true of NaN, which is what is meant
+#![allow(clippy::neg_cmp_op_on_partial_ord)]
+
 use tilewright::__private::{Provenance, RawView, backend};
 use tilewright::element::{Element, bf16, f16};
 use tilewright::prelude::*;

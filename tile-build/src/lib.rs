@@ -185,7 +185,7 @@ impl Kernels {
             crates: output.crates,
         };
         // how kernels are compiled is in the recipe; kernels that others use depend on this crate, to build
-        let builder = fs::canonical(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap_or_default();
+        let builder = fs::canonical(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap_or_default();
         for source in output.sources.iter().filter(|s| builder.as_os_str().is_empty() || !s.starts_with(&builder)) {
             let name = layout::relative(&package, source);
             built.inputs.insert(name, hash::short(&fs::read(source)?));

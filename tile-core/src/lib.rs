@@ -17,7 +17,7 @@
 //! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
 //! | [`roles`], [`handover`] | the split of a block into roles, and what they pass to each other |
 //! | [`mma`], [`rows`] | warpgroup products, accumulators and their rows |
-//! | [`kernel`] | what `#[kernel]` makes of a function |
+//! | [`mod@kernel`] | what `#[kernel]` makes of a function |
 #![no_std]
 #![cfg_attr(
     target_arch = "nvptx64",

@@ -40,7 +40,7 @@ const STEPS: &[Step] = &[
     Step::new("results", results::check),
     Step::new("ptx", images::check),
     Step::new("ptxas", images::ptxas),
-    Step::new("tests", |_| cargo(["test", "--workspace", "--release", "--quiet"])),
+    Step::new("tests", |_| cargo(["test", "--workspace", "--release", "--quiet", "--no-fail-fast"])),
     Step::new("docs", |_| step::doc()),
     Step::new("tsan", tsan::run),
     Step::new("consumer", consumer::run),

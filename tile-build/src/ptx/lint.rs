@@ -57,7 +57,7 @@ pub fn lint(raw: &str, items: &[Item]) -> Vec<String> {
 }
 
 /// The convergent instructions that may be inline assembly. `wgmma.mma_async` has no intrinsic: the fence before it, which
-/// is one, holds it in place (see [`products`]). The f16 `mma.sync` has one that rustc can not call (it takes vectors of
+/// is one, holds it in place. The f16 `mma.sync` has one that rustc can not call (it takes vectors of
 /// halves): the checked-in counts of each entry show that it was not duplicated.
 pub const INLINE_ALLOWED: [&str; 2] = ["wgmma.mma_async.", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"];
 

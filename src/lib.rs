@@ -14,7 +14,7 @@
 //! fn double(mut cta: Cta<128>, x: Tiles<f32, 1, 1024>, y: TilesMut<f32, 1, 1024>) {
 //!     for ((i, j), out) in y {
 //!         let tile = cta.load(x.tile(i, j)).map(|v| 2.0 * v);
-//!         out.store(&mut cta, tile);
+//!         out.store(&mut cta, &tile);
 //!     }
 //! }
 //!

@@ -62,7 +62,7 @@ fn table(run: &Value, out: &mut String) -> Option<()> {
     out.push_str(
         "| | type | shape | tilewright, us | | peer | its us | ratio |\n|---|---|---|---:|---:|---|---:|---:|\n",
     );
-    for row in run.get("rows")?.as_array()? {
+    for row in rows {
         let text = |key: &str| row.get(key)?.as_str();
         let number = |key: &str| row.get(key)?.as_f64();
         let (op, shape, ours) = (text("op")?, text("shape")?, number("ours_us")?);

@@ -4,6 +4,7 @@
 //! everything that kernel code can see is uniform over its token, so `.aligned` operations are reached by all who must.
 //! And convergent operations are LLVM intrinsics (`sync`), never `asm!`, which LLVM would feel free to duplicate.
 
+mod access;
 mod barrier;
 mod cp_async;
 mod dot;

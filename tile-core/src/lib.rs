@@ -92,7 +92,7 @@ pub mod prelude {
 pub mod __private {
     pub use crate::backend;
     pub use crate::kernel::*;
-    pub use crate::roles::Block;
+    pub use crate::roles::{Block, BlockScope};
     pub use crate::shared::Shared;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::tma::TensorMapRequest;

@@ -11,12 +11,30 @@ use crate::handover::{Baton, Link, Turns};
 use crate::pipeline::{Channel, Pipeline};
 use crate::shared::Load;
 
+/// The time in which one block runs. The block's token and its shared memory borrow it, so that nothing of them can be
+/// kept for another block or another launch.
+#[doc(hidden)]
+pub struct BlockScope(());
+
+impl BlockScope {
+    /// # Safety
+    /// By the generated entry, for the block that it runs.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub unsafe fn new() -> Self {
+        BlockScope(())
+    }
+}
+
+/// Of what belongs to a block: it lives exactly as long.
+pub(crate) type Within<'b> = PhantomData<fn(&'b ()) -> &'b ()>;
+
 /// The whole block of `THREADS` threads, in a cluster of `CLUSTER` blocks. By value: gone once the block has split into
-/// roles.
-pub struct Cta<const THREADS: usize, const CLUSTER: usize = 1> {
+/// roles. It lives no longer than the block, `'b`, which signatures leave out: `cta: Cta<256>`.
+pub struct Cta<'b, const THREADS: usize, const CLUSTER: usize = 1> {
     pub(crate) scratch: Smem,
     pub(crate) place: backend::Place,
-    _p: NotShared,
+    _p: PhantomData<(NotShared, Within<'b>)>,
 }
 
 /// One warpgroup: 128 threads, which alone can start warpgroup products.
@@ -43,7 +61,7 @@ pub trait Block {
     const THREADS: usize;
     const CLUSTER: usize;
 }
-impl<const THREADS: usize, const CLUSTER: usize> Block for Cta<THREADS, CLUSTER> {
+impl<const THREADS: usize, const CLUSTER: usize> Block for Cta<'_, THREADS, CLUSTER> {
     const THREADS: usize = {
         assert!(THREADS % 32 == 0 && THREADS > 0 && THREADS <= 1024, "a block has 32 to 1024 threads, whole warps");
         THREADS
@@ -88,12 +106,12 @@ pub struct Share {
     pub warpgroup: u32,
 }
 
-impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
+impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
     /// # Safety
     /// Once a block, by the generated entry.
     #[doc(hidden)]
     #[inline(always)]
-    pub unsafe fn begin(scratch: Smem, place: backend::Place) -> Self {
+    pub unsafe fn begin(_: &'b BlockScope, scratch: Smem, place: backend::Place) -> Self {
         Cta { scratch, place, _p: PhantomData }
     }
 
@@ -146,7 +164,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
                 "staging has buffers for each consumer warpgroup of the block"
             );
         }
-        let place = self.place;
+        let (place, rings) = (self.place, channel.rings());
         let share = move |rank: u32, index: u32| Share {
             index: rank * (Self::WARPGROUPS as u32 - 1) + index,
             turn: 0,
@@ -157,10 +175,10 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
             place,
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]
-            || unsafe { channel.init(Self::WARPGROUPS as u32 - 1) },
+            || unsafe { C::init(&rings, Self::WARPGROUPS as u32 - 1) },
             #[inline(always)]
             || {
-                let mut end = channel.producer(Self::WARPGROUPS as u32 - 1);
+                let mut end = C::producer(&rings, Self::WARPGROUPS as u32 - 1);
                 producer(&mut end);
                 C::drain(end);
             },
@@ -169,7 +187,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
             |rank, index| unsafe { output.part::<1>(share(rank, index)) },
             #[inline(always)]
             |wg, part| {
-                let mut end = channel.consumer(wg.index());
+                let mut end = C::consumer(&rings, wg.index());
                 consumer(wg, &mut end, part)
             },
         )
@@ -206,17 +224,18 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
                 "staging has buffers for each consumer warpgroup of the block"
             );
         }
+        let (ring, turns) = (ring.ring, turns.at);
         backend::roles::<_, THREADS, CLUSTER>(
             self.place,
             // SAFETY: by one thread, before any end exists. A slot is released by one warpgroup of each block.
             #[inline(always)]
             || unsafe {
-                Channel::init(&ring, 1);
+                <Pipeline<S, STAGES> as Channel>::init(&ring, 1);
                 turns.init();
             },
             #[inline(always)]
             || {
-                let mut end = Channel::producer(&ring, 1);
+                let mut end = <Pipeline<S, STAGES> as Channel>::producer(&ring, 1);
                 producer(&mut end);
                 <Pipeline<S, STAGES> as Channel>::drain(end);
             },
@@ -248,22 +267,23 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
             assert!(THREADS == 256, "a pair is two warpgroups: 256 threads");
             assert!(CLUSTER == 1, "a pair is a block of its own");
         }
+        let (from_first, from_second) = (from_first.rings(), from_second.rings());
         backend::pair(
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]
             || unsafe {
-                from_first.init();
-                from_second.init();
+                A::init(&from_first);
+                B::init(&from_second);
             },
             #[inline(always)]
             |wg| {
-                let (mut from, mut to) = (from_first.from(0), from_second.to(0));
+                let (mut from, mut to) = (A::from(&from_first, 0), B::to(&from_second, 0));
                 first(wg, &mut from, &mut to);
                 A::drain(from);
             },
             #[inline(always)]
             |wg| {
-                let (mut from, mut to) = (from_second.from(1), from_first.to(1));
+                let (mut from, mut to) = (B::from(&from_second, 1), A::to(&from_first, 1));
                 second(wg, &mut from, &mut to);
                 B::drain(from);
             },

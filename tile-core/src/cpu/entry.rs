@@ -144,10 +144,13 @@ macro_rules! __kernel {
                 #[inline]
                 fn block(at: &$crate::__private::backend::Block, args: Self::Args<'_>) {
                     let ($($a,)*) = args;
+                    // SAFETY: of this block.
+                    let scope = unsafe { $crate::__private::BlockScope::new() };
                     // SAFETY: one token a block; its own shared memory for each.
-                    let $cta = unsafe { <$cta_ty>::begin(at.shared_at(0), at.place()) };
+                    let $cta = unsafe { <$cta_ty>::begin(&scope, at.shared_at(0), at.place()) };
                     $(let $s = unsafe {
                         <$s_ty as $crate::__private::Shared>::claim(
+                            &scope,
                             at.shared_at(const { $crate::__private::shared_offset(SHARED, $s_index) }),
                             at.shared_at(const { $crate::__private::shared_tail(SHARED, $s_index) }),
                         )

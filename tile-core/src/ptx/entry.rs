@@ -331,15 +331,19 @@ macro_rules! __kernel {
                     );
                     <$a_static as $crate::__private::Arg>::receive($p, $m, param)
                 };)*
+                // SAFETY: of this block.
+                let scope = unsafe { $crate::__private::BlockScope::new() };
                 // SAFETY: one token a block; its own shared memory for each.
                 let $cta = unsafe {
                     <$cta_ty>::begin(
+                        &scope,
                         $crate::__private::backend::shared_at(0),
                         $crate::__private::backend::Place,
                     )
                 };
                 $(let $s = unsafe {
                     <$s_ty as $crate::__private::Shared>::claim(
+                        &scope,
                         $crate::__private::backend::shared_at(
                             const { $crate::__private::shared_offset(SHARED, $s_index) },
                         ),

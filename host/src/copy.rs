@@ -330,8 +330,10 @@ fn length(expected: usize, found: usize) -> Result<()> {
 fn finish(turn: Turn<'_>) -> Result<()> {
     // SAFETY: a stream of the current context.
     let code = unsafe { sys::cuStreamSynchronize(turn.raw) };
+    let context = turn.context();
     turn.submit();
-    check("cuStreamSynchronize", code)
+    check("cuStreamSynchronize", code)?;
+    context.map_or(Ok(()), |c| c.reported())
 }
 
 #[cfg(test)]

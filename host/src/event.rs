@@ -85,12 +85,14 @@ impl Event {
     /// Waits until the stream has passed the point.
     ///
     /// # Errors
-    /// [`Error::Driver`] if something that ran on the GPU failed.
+    /// [`Error::Driver`] if something that ran on the GPU failed; [`Error::Kernel`] if a kernel has found a fault in its
+    /// data, on whichever stream of the device.
     pub fn synchronize(&self) -> Result<()> {
         let At::Cuda(h) = &self.at else { return Ok(()) };
         h.context.bind()?;
         // SAFETY: an event of the current context.
-        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(h.raw) })
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(h.raw) })?;
+        h.context.reported()
     }
 
     /// Microseconds from `earlier` to this point, measured on the device. Waits for both.

@@ -128,6 +128,10 @@ fn enqueue<K: Kernel>(stream: &Stream, args: &K::Args<'_>, tiles: u64) -> Result
             *slot = p.cast_mut();
         }
     });
+    let faults = function.faults.map(|f| f.address());
+    if let (Some(address), Some(slot)) = (&faults, free.next()) {
+        *slot = std::ptr::from_ref(address).cast_mut().cast();
+    }
     let Some(mut turn) = stream.turn()? else { return Ok(()) };
     let mut noted = Ok(());
     args.facts(&mut |_, facts| {

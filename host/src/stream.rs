@@ -135,7 +135,8 @@ impl Stream {
     /// Waits until everything given to the stream so far is done.
     ///
     /// # Errors
-    /// [`Error::Driver`] if something that ran on the GPU failed; [`Error::Capturing`].
+    /// [`Error::Driver`] if something that ran on the GPU failed; [`Error::Kernel`] if a kernel has found a fault in its
+    /// data, on whichever stream of the device; [`Error::Capturing`].
     pub fn synchronize(&self) -> Result<()> {
         let Some(queue) = &self.inner.cuda else { return Ok(()) };
         self.not_capturing("synchronize")?;
@@ -144,7 +145,7 @@ impl Stream {
         // SAFETY: a stream of the current context.
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(queue.raw) })?;
         self.inner.completed.fetch_max(submitted, Ordering::AcqRel);
-        Ok(())
+        queue.context.reported()
     }
 
     /// Whether both are handles to one stream.
@@ -212,6 +213,11 @@ impl Turn<'_> {
         storage.track(self.stream, ticket, write, &mut |other, needed| {
             wait_for(self.stream, &mut self.state.seen, other, needed)
         })
+    }
+
+    /// The device's context.
+    pub(crate) fn context(&self) -> Option<&'static Context> {
+        self.stream.cuda.as_ref().map(|q| q.context)
     }
 
     /// The number of this turn's work.

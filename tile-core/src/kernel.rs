@@ -67,12 +67,13 @@ pub const fn hash(words: &[u64]) -> u64 {
 
 /// What host and device must agree on, as one number.
 #[doc(hidden)]
-pub const fn signature(threads: usize, cluster: usize, shared: usize, args: &[u64]) -> u64 {
-    let mut words = [0; 16];
-    (words[0], words[1], words[2], words[3]) = (threads as u64, cluster as u64, shared as u64, args.len() as u64);
+pub const fn signature(threads: usize, cluster: usize, shared: usize, faults: usize, args: &[u64]) -> u64 {
+    let mut words = [0; 20];
+    (words[0], words[1], words[2]) = (threads as u64, cluster as u64, shared as u64);
+    (words[3], words[4]) = (faults as u64, args.len() as u64);
     let mut i = 0;
     while i < args.len() {
-        words[4 + i] = args[i];
+        words[5 + i] = args[i];
         i += 1;
     }
     hash(&words)
@@ -141,6 +142,8 @@ pub unsafe trait Kernel: Sized + 'static {
     const SHARED_BYTES: u32;
     /// Blocks of a launch.
     const GRID: Grid;
+    /// What it can find wrong, by number: see [`Fault`](crate::fault::Fault).
+    const FAULTS: &'static [&'static str] = &[];
     /// The hash of all of the above that host and device must agree on.
     const SIGNATURE: u64;
     /// The images of the crate that defines the kernel.

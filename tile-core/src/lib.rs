@@ -39,6 +39,7 @@ extern crate std;
 
 pub mod dot;
 pub mod element;
+pub mod fault;
 pub mod handover;
 pub mod kernel;
 pub mod layout;

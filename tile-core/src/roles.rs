@@ -7,6 +7,7 @@
 use core::marker::PhantomData;
 
 use crate::backend::{self, NotShared, Smem};
+use crate::fault::Fault;
 use crate::handover::{Baton, Link, Turns};
 use crate::pipeline::{Channel, Pipeline};
 use crate::shared::Load;
@@ -14,15 +15,15 @@ use crate::shared::Load;
 /// The time in which one block runs. The block's token and its shared memory borrow it, so that nothing of them can be
 /// kept for another block or another launch.
 #[doc(hidden)]
-pub struct BlockScope(());
+pub struct BlockScope(backend::Faults);
 
 impl BlockScope {
     /// # Safety
     /// By the generated entry, for the block that it runs.
     #[doc(hidden)]
     #[inline(always)]
-    pub unsafe fn new() -> Self {
-        BlockScope(())
+    pub unsafe fn new(faults: backend::Faults) -> Self {
+        BlockScope(faults)
     }
 }
 
@@ -34,12 +35,14 @@ pub(crate) type Within<'b> = PhantomData<fn(&'b ()) -> &'b ()>;
 pub struct Cta<'b, const THREADS: usize, const CLUSTER: usize = 1> {
     pub(crate) scratch: Smem,
     pub(crate) place: backend::Place,
+    faults: backend::Faults,
     _p: PhantomData<(NotShared, Within<'b>)>,
 }
 
 /// One warpgroup: 128 threads, which alone can start warpgroup products.
 pub struct WarpGroup {
     pub(crate) index: u32,
+    faults: backend::Faults,
     _p: NotShared,
 }
 
@@ -49,6 +52,26 @@ impl WarpGroup {
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
+
+    /// Reports `fault` if `wrong`: the host returns the first one of a launch as an error. The kernel goes on, so it takes
+    /// something harmless in place of what was wrong.
+    #[inline(always)]
+    pub fn fault_if(&mut self, wrong: bool, fault: Fault) {
+        if wrong {
+            self.faults.report(fault.code())
+        }
+    }
+}
+
+/// The block's token or a warpgroup's: what stands for all threads of something. Sealed.
+pub trait Token: sealed::Sealed {}
+impl<const THREADS: usize, const CLUSTER: usize> Token for Cta<'_, THREADS, CLUSTER> {}
+impl Token for WarpGroup {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<const THREADS: usize, const CLUSTER: usize> Sealed for super::Cta<'_, THREADS, CLUSTER> {}
+    impl Sealed for super::WarpGroup {}
 }
 
 /// The launch size in a type: what `#[kernel]` reads off the block's token.
@@ -111,8 +134,17 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
     /// Once a block, by the generated entry.
     #[doc(hidden)]
     #[inline(always)]
-    pub unsafe fn begin(_: &'b BlockScope, scratch: Smem, place: backend::Place) -> Self {
-        Cta { scratch, place, _p: PhantomData }
+    pub unsafe fn begin(block: &'b BlockScope, scratch: Smem, place: backend::Place) -> Self {
+        Cta { scratch, place, faults: block.0, _p: PhantomData }
+    }
+
+    /// Reports `fault` if `wrong`: the host returns the first one of a launch as an error. The kernel goes on, so it takes
+    /// something harmless in place of what was wrong.
+    #[inline(always)]
+    pub fn fault_if(&mut self, wrong: bool, fault: Fault) {
+        if wrong {
+            self.faults.report(fault.code())
+        }
     }
 
     /// The block's number in its cluster.
@@ -173,6 +205,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
         };
         backend::roles::<_, THREADS, CLUSTER>(
             place,
+            self.faults,
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]
             || unsafe { C::init(&rings, Self::WARPGROUPS as u32 - 1) },
@@ -227,6 +260,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
         let (ring, turns) = (ring.ring, turns.at);
         backend::roles::<_, THREADS, CLUSTER>(
             self.place,
+            self.faults,
             // SAFETY: by one thread, before any end exists. A slot is released by one warpgroup of each block.
             #[inline(always)]
             || unsafe {
@@ -269,6 +303,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
         }
         let (from_first, from_second) = (from_first.rings(), from_second.rings());
         backend::pair(
+            self.faults,
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]
             || unsafe {
@@ -296,6 +331,6 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
 /// # Safety
 /// Once for each warpgroup, by `roles`.
 #[inline(always)]
-pub(crate) unsafe fn warpgroup(index: u32) -> WarpGroup {
-    WarpGroup { index, _p: PhantomData }
+pub(crate) unsafe fn warpgroup(index: u32, faults: backend::Faults) -> WarpGroup {
+    WarpGroup { index, faults, _p: PhantomData }
 }

@@ -229,7 +229,7 @@ impl<T: Element> TileRef<'_, T, 1, 1> {
     /// The one element, zero outside the view. All threads read it, and all read the same: nobody writes to a view
     /// during the launch.
     #[inline(always)]
-    pub fn scalar(self, _wg: &mut crate::roles::WarpGroup) -> T::Value {
+    pub fn scalar(self, _threads: &mut impl crate::roles::Token) -> T::Value {
         if self.window.rows == 0 || self.window.cols == 0 {
             return T::Value::default();
         }

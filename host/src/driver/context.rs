@@ -28,6 +28,8 @@ pub(crate) struct Context {
     pub(crate) default_stream: OnceLock<Arc<StreamInner>>,
     pub(crate) functions: RwLock<HashMap<TypeId, &'static Function, BuildHasherDefault<TypeIdHasher>>>,
     pub(crate) modules: Mutex<HashMap<ModuleKey, Module>>,
+    /// What loaded kernels have found wrong.
+    pub(crate) faults: RwLock<Vec<&'static super::fault::FaultRecord>>,
 }
 
 struct Handle(sys::CUcontext);
@@ -130,6 +132,7 @@ impl Context {
                 default_stream: OnceLock::new(),
                 functions: RwLock::default(),
                 modules: Mutex::default(),
+                faults: RwLock::default(),
             })
         }
     }

@@ -2,6 +2,7 @@
 
 mod context;
 mod cut;
+mod fault;
 mod module;
 mod tensor_map;
 

@@ -4,12 +4,13 @@ use core::sync::atomic::Ordering;
 use std::{panic, thread, vec};
 
 use super::monitor::{Monitor, current, wait_until};
-use super::run::{Place, join};
+use super::run::{Faults, Place, join};
 use crate::roles::{WarpGroup, warpgroup};
 
 /// Splits the block into a producer and consumer warpgroups: see [`Cta::roles`](crate::roles::Cta::roles).
 pub(crate) fn roles<P: Send, const THREADS: usize, const CLUSTER: usize>(
     place: Place,
+    faults: Faults,
     init: impl FnOnce(),
     producer: impl FnOnce() + Send,
     part: impl Fn(u32, u32) -> P,
@@ -27,7 +28,7 @@ pub(crate) fn roles<P: Send, const THREADS: usize, const CLUSTER: usize>(
             roles.push(s.spawn(move || {
                 let _role = monitor.enter(["first consumer", "second consumer", "third consumer"][index as usize % 3]);
                 // SAFETY: once for each warpgroup.
-                consumer(&mut unsafe { warpgroup(index) }, part);
+                consumer(&mut unsafe { warpgroup(index, faults) }, part);
             }));
         }
         roles
@@ -36,6 +37,7 @@ pub(crate) fn roles<P: Send, const THREADS: usize, const CLUSTER: usize>(
 
 /// Splits the block into two warpgroups: see [`Cta::pair`](crate::roles::Cta::pair).
 pub(crate) fn pair(
+    faults: Faults,
     init: impl FnOnce(),
     first: impl FnOnce(&mut WarpGroup) + Send,
     second: impl FnOnce(&mut WarpGroup) + Send,
@@ -45,12 +47,12 @@ pub(crate) fn pair(
             s.spawn(move || {
                 let _role = monitor.enter("first warpgroup");
                 // SAFETY: once for each warpgroup.
-                first(&mut unsafe { warpgroup(0) })
+                first(&mut unsafe { warpgroup(0, faults) })
             }),
             s.spawn(move || {
                 let _role = monitor.enter("second warpgroup");
                 // SAFETY: once for each warpgroup.
-                second(&mut unsafe { warpgroup(1) })
+                second(&mut unsafe { warpgroup(1, faults) })
             }),
         ]
     })
@@ -104,6 +106,7 @@ macro_rules! __kernel {
         arch { $arch:literal }
         min_blocks { $min_blocks:literal }
         grid { $grid:ident }
+        faults { $($sink:ident $($fault:literal)*)? }
         block { $cta:ident : $cta_ty:ty }
         shared { $($s:ident : $s_ty:ty = $s_index:literal),* }
         args { $($a:ident : $a_static:ty, $a_ty:ty = $p:ident $m:ident $m_index:literal $a_name:literal),* }
@@ -133,9 +136,10 @@ macro_rules! __kernel {
                 const CLUSTER: u32 = CLUSTER as u32;
                 const MIN_BLOCKS: u32 = $min_blocks;
                 const SHARED_BYTES: u32 = SHARED_BYTES as u32;
+                const FAULTS: &'static [&'static str] = &[$($($fault),*)?];
                 const GRID: $crate::kernel::Grid = $crate::kernel::Grid::$grid;
                 const SIGNATURE: u64 = $crate::__private::signature(
-                    THREADS, CLUSTER, SHARED_BYTES, &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
+                    THREADS, CLUSTER, SHARED_BYTES, <Self as $crate::kernel::Kernel>::FAULTS.len(), &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
                 );
                 fn images() -> &'static [$crate::__private::Image] {
                     $($images)*
@@ -145,7 +149,7 @@ macro_rules! __kernel {
                 fn block(at: &$crate::__private::backend::Block, args: Self::Args<'_>) {
                     let ($($a,)*) = args;
                     // SAFETY: of this block.
-                    let scope = unsafe { $crate::__private::BlockScope::new() };
+                    let scope = unsafe { $crate::__private::BlockScope::new(at.faults()) };
                     // SAFETY: one token a block; its own shared memory for each.
                     let $cta = unsafe { <$cta_ty>::begin(&scope, at.shared_at(0), at.place()) };
                     $(let $s = unsafe {

@@ -1,6 +1,6 @@
 //! Moving elements: between host and device, and on the device.
 
-use crate::driver::{check, sys};
+use crate::driver::{self, check, sys};
 use crate::error::{Error, Result, UNNAMED};
 use crate::shape;
 use crate::stream::{Stream, Turn};
@@ -205,7 +205,8 @@ impl<T: Element, const RANK: usize> TensorView<'_, T, RANK> {
             // SAFETY: as above; waited for below.
             unsafe { copy_cuda(turn.raw, Side::Device(place.base as u64), Side::Host(to), r) }
         });
-        finish(turn).and(done)
+        let finished = finish(turn);
+        done.and(finished) // what went wrong first is what is told
     }
 }
 
@@ -236,7 +237,8 @@ impl<T: Element, const RANK: usize> TensorViewMut<'_, T, RANK> {
             // be reading it. The source is only read.
             unsafe { copy_cuda(turn.raw, Side::Host(from.cast_mut()), Side::Device(place.base as u64), r) }
         });
-        finish(turn).and(done)
+        let finished = finish(turn);
+        done.and(finished) // what went wrong first is what is told
     }
 
     /// Overwrites the elements with those of a view of the same extents on the same device. Does not wait.
@@ -328,10 +330,9 @@ fn length(expected: usize, found: usize) -> Result<()> {
 
 /// Submits the turn's work and waits for it, before memory of the host goes back to its owner.
 fn finish(turn: Turn<'_>) -> Result<()> {
-    // SAFETY: a stream of the current context.
-    let code = unsafe { sys::cuStreamSynchronize(turn.raw) };
+    let drained = driver::drain(turn.raw);
     turn.submit();
-    check("cuStreamSynchronize", code)
+    drained.result
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! CUDA graphs: launches recorded once and replayed at the price of one.
 
-use crate::driver::{Context, check, sys};
+use crate::driver::{self, Context, check, sys};
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use crate::stream::Stream;
@@ -54,9 +54,9 @@ impl Stream {
         stream.set_capture(true);
         let mut capture = Capture { stream: &stream, context, raw, ended: false };
         let recorded = record(&stream);
-        let (graph, uses) = capture.end()?;
-        let graph = Recorded(graph);
-        recorded?;
+        let ended = capture.end();
+        recorded?; // what went wrong first is what is told
+        let (graph, uses) = ended?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph is alive; writes a handle.
         let code = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, graph.0, 0) };
@@ -74,23 +74,28 @@ struct Capture<'a> {
 }
 
 impl Capture<'_> {
-    fn end(&mut self) -> Result<(sys::CUgraph, Vec<(Storage, bool)>)> {
+    fn end(&mut self) -> Result<(Recorded, Vec<(Storage, bool)>)> {
         self.ended = true;
         let uses = self.stream.set_capture(false);
         self.context.bind()?;
         let mut graph = std::ptr::null_mut();
         // SAFETY: the stream is being captured; writes a handle.
-        check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.raw, &mut graph) })?;
-        Ok((graph, uses))
+        let mut end = || check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.raw, &mut graph) });
+        let ended = end();
+        if ended.is_err() {
+            // A spoilt recording has ended by now. If this call alone failed, the stream still records: it must not be
+            // destroyed so.
+            let _ = end();
+        }
+        let graph = Recorded(graph);
+        ended.map(|()| (graph, uses))
     }
 }
 
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
-        if !self.ended
-            && let Ok((graph, _)) = self.end()
-        {
-            drop(Recorded(graph));
+        if !self.ended {
+            let _ = self.end();
         }
     }
 }
@@ -98,6 +103,9 @@ impl Drop for Capture<'_> {
 struct Recorded(sys::CUgraph);
 impl Drop for Recorded {
     fn drop(&mut self) {
+        if self.0.is_null() {
+            return;
+        }
         // SAFETY: nobody else has the graph; what was made from it does not need it.
         let _ = unsafe { sys::cuGraphDestroy(self.0) };
     }
@@ -136,8 +144,11 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         // The driver does not say what becomes of a graph that is destroyed while it runs.
-        let waited = self.launched.iter().all(|s| s.synchronize().is_ok());
-        if waited && self.context.bind().is_ok() {
+        if self.context.bind().is_err() {
+            return;
+        }
+        let raw = self.launched.iter().filter_map(|s| s.cuda());
+        if raw.map(|(_, raw)| driver::drain(raw).done).fold(true, |all, done| all && done) {
             // SAFETY: nobody else has it, and it does not run.
             let _ = unsafe { sys::cuGraphExecDestroy(self.exec) };
         }

@@ -215,18 +215,15 @@ impl Drop for Memory {
             Kind::Host(layout) => unsafe { std::alloc::dealloc(self.base, *layout) },
             Kind::Cuda { home, pooled } => {
                 let Some(context) = self.device.cuda else { return };
-                let pending = uses.iter().filter(|u| u.conflict(true) > u.stream.completed());
-                let ordered = context.bind().and_then(|()| {
-                    if *pooled {
-                        let mut others = pending.filter(|u| !Arc::ptr_eq(&u.stream, home));
-                        others.try_for_each(|u| u.stream.fence_into(home))
-                    } else {
-                        let mut pending = pending;
-                        pending.try_for_each(|u| u.stream.wait_on_host())
-                    }
-                });
-                // If the order can not be established, the memory is lost rather than freed under a kernel.
-                if ordered.is_err() {
+                if context.bind().is_err() {
+                    return;
+                }
+                let pending = || uses.iter().filter(|u| u.conflict(true) > u.stream.completed());
+                let mut others = pending().filter(|u| !Arc::ptr_eq(&u.stream, home));
+                let ordered = *pooled && others.all(|u| u.stream.fence_into(home).is_ok());
+                // Without an order on the device the host waits; if that fails too, the memory is lost rather than
+                // freed under a kernel.
+                if !ordered && !pending().all(|u| u.stream.wait_on_host()) {
                     return;
                 }
                 let address = self.base as sys::CUdeviceptr;

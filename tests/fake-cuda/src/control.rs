@@ -77,7 +77,13 @@ pub unsafe extern "C" fn fake_cuda_count(name: *const c_char) -> u64 {
 pub unsafe extern "C" fn fake_cuda_faults(faults: *const c_char) {
     // SAFETY: the caller's.
     let faults = unsafe { text(faults) };
-    World::get().faults = faults.split(',').filter_map(Fault::parse).collect();
+    let mut world = World::get();
+    if world.lost {
+        // what a lost context had to do is never done
+        world.forget();
+    }
+    world.lost = false;
+    world.faults = faults.split(',').filter_map(Fault::parse).collect();
 }
 
 /// How many objects of a kind there are.

@@ -139,6 +139,9 @@ impl World {
 
     /// Runs a stream's work up to a point, and what that waits for.
     pub fn run(&mut self, point: Point) {
+        if self.lost {
+            return;
+        }
         loop {
             let Some(s) = self.streams.get_mut(&point.stream) else { return };
             if s.done >= point.number {
@@ -154,6 +157,14 @@ impl World {
                 s.queue.pop_front();
                 s.done += 1;
             }
+        }
+    }
+
+    /// Drops all work that waits.
+    pub fn forget(&mut self) {
+        for s in self.streams.values_mut() {
+            s.queue.clear();
+            s.done = s.given;
         }
     }
 

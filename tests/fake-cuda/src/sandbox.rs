@@ -108,7 +108,7 @@ impl Sandbox {
         let exe = std::env::current_exe().unwrap_or_else(|e| panic!("{e}"));
         let mut command = Command::new(exe);
         command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
-        command.env("LD_LIBRARY_PATH", &self.folder).env(CHILD, "1").env_remove("CUDA_VISIBLE_DEVICES");
+        command.env("LD_LIBRARY_PATH", &self.folder).env(CHILD, "1").env("RUST_BACKTRACE", "0");
         command.envs(self.environment.iter().map(|(k, v)| (k, v)));
         command.output().unwrap_or_else(|e| panic!("{e}"))
     }

@@ -135,6 +135,8 @@ pub struct World {
     pub log: Option<Vec<&'static str>>,
     pub faults: Vec<Fault>,
     pub failed: Vec<&'static str>,
+    /// All calls fail from some point on: nothing runs any more.
+    pub lost: bool,
     pub violations: Vec<String>,
     pub retained: BTreeMap<i32, i64>,
     pub memory: Memory,
@@ -168,6 +170,7 @@ impl World {
             log: None,
             faults: faults.split(',').filter_map(Fault::parse).collect(),
             failed: Vec::new(),
+            lost: false,
             violations: Vec::new(),
             retained: BTreeMap::new(),
             memory: Memory::default(),
@@ -204,6 +207,7 @@ impl World {
         match fault {
             Some(f) => {
                 let code = f.code;
+                self.lost |= f.onwards;
                 self.failed.push(name);
                 Err(code)
             }

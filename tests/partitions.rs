@@ -6,7 +6,7 @@ use tilewright::prelude::*;
 tilewright::images!(none);
 
 /// Adds 1 to every element it is given.
-#[kernel(instances(tall = <4, 64>, flat = <1, 512>, deep = <16, 32>))]
+#[kernel(instances(tall = <4, 128>, flat = <1, 512>, deep = <16, 32>))]
 pub fn each<const M: usize, const N: usize>(mut cta: Cta<128>, y: TilesMut<f32, M, N>) {
     for (_, out) in y {
         let next = cta.load_mut(&out).map(|v| v + 1.0);
@@ -15,7 +15,7 @@ pub fn each<const M: usize, const N: usize>(mut cta: Cta<128>, y: TilesMut<f32, 
 }
 
 /// The same, as many blocks as run at once, in groups of three tile rows.
-#[kernel(grid = persistent, instances(tall = <4, 64>, flat = <1, 512>, deep = <16, 32>))]
+#[kernel(grid = persistent, instances(tall = <4, 128>, flat = <1, 512>, deep = <16, 32>))]
 pub fn each_grouped<const M: usize, const N: usize>(mut cta: Cta<128>, y: TilesMut<f32, M, N, Grouped<3>>) {
     for (_, out) in y {
         let next = cta.load_mut(&out).map(|v| v + 1.0);
@@ -24,7 +24,7 @@ pub fn each_grouped<const M: usize, const N: usize>(mut cta: Cta<128>, y: TilesM
 }
 
 /// The same, by whole rows of tiles.
-#[kernel(instances(tall = <4, 64>, flat = <1, 512>, deep = <16, 32>))]
+#[kernel(instances(tall = <4, 128>, flat = <1, 512>, deep = <16, 32>))]
 pub fn each_strip<const M: usize, const N: usize>(mut cta: Cta<128>, y: TilesMut<f32, M, N, Strips>) {
     for (_, mut strip) in y.strips() {
         for j in 0..strip.across() {
@@ -100,7 +100,7 @@ macro_rules! sizes {
 
 #[test]
 fn tall_tiles() {
-    sizes!(4, 64);
+    sizes!(4, 128);
 }
 
 #[test]
@@ -117,11 +117,11 @@ fn deep_tiles() {
 #[test]
 fn stacks_of_stacks() {
     let stream = Device::cpu().stream().unwrap();
-    for extents in [[2, 3, 5, 70], [1, 1, 4, 64], [3, 1, 1, 1], [2, 2, 9, 129], [0, 2, 3, 4]] {
+    for extents in [[2, 3, 5, 140], [1, 1, 4, 128], [3, 1, 1, 1], [2, 2, 9, 257], [0, 2, 3, 4]] {
         let [a, b, c, d] = extents;
         let mut t = Tensor::<f32, 4>::zeros(&stream, extents).unwrap();
         let stack = t.view_mut().reshape([a * b, c, d]).unwrap();
-        each::<4, 64>::launch(&stream, (stack.tiles_mut().unwrap(),)).unwrap();
+        each::<4, 128>::launch(&stream, (stack.tiles_mut().unwrap(),)).unwrap();
         assert!(t.to_vec(&stream).unwrap().iter().all(|&v| v == 1.0), "{extents:?}");
     }
 }
@@ -130,14 +130,14 @@ fn stacks_of_stacks() {
 #[test]
 fn parts_of_one_tensor() {
     let stream = Device::cpu().stream().unwrap();
-    for (rows, cols, at) in [(9, 130, 64), (9, 130, 1), (9, 130, 129), (8, 128, 0), (8, 128, 128)] {
+    for (rows, cols, at) in [(9, 260, 128), (9, 260, 1), (9, 260, 259), (8, 256, 0), (8, 256, 256)] {
         let mut t = Tensor::<f32, 2>::zeros(&stream, [rows, cols]).unwrap();
         let (left, right) = t.view_mut().split_at(1, at).unwrap();
         let (top, bottom) = left.split_at(0, rows / 2).unwrap();
         std::thread::scope(|scope| {
             for part in [top, bottom, right] {
                 let stream = &stream;
-                scope.spawn(move || each::<4, 64>::launch(stream, (part.tiles_mut().unwrap(),)).unwrap());
+                scope.spawn(move || each::<4, 128>::launch(stream, (part.tiles_mut().unwrap(),)).unwrap());
             }
         });
         assert!(t.to_vec(&stream).unwrap().iter().all(|&v| v == 1.0), "{rows} x {cols} at {at}");

@@ -40,6 +40,7 @@ mod device;
 mod driver;
 mod error;
 mod event;
+pub mod foreign;
 mod graph;
 mod launch;
 mod shape;

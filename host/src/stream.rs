@@ -16,6 +16,7 @@ use crate::device::Device;
 use crate::driver::{self, Context, check, sys};
 use crate::error::{Error, Result};
 use crate::storage::Storage;
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard};
 
@@ -41,6 +42,8 @@ struct Queue {
     context: &'static Context,
     raw: sys::CUstream,
     owned: bool,
+    /// Keeps somebody else's stream alive.
+    _owner: Option<Arc<dyn Any + Send + Sync>>,
     /// Recorded when another stream must wait for this one.
     fence: OnceLock<Fence>,
 }
@@ -88,7 +91,7 @@ impl Stream {
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: writes a handle.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
-        Ok(Stream::with(device, Some(Queue { context, raw, owned: true, fence: OnceLock::new() })))
+        Ok(Stream::with(device, Some(Queue { context, raw, owned: true, _owner: None, fence: OnceLock::new() })))
     }
 
     pub(crate) fn default_of(device: Device) -> Result<Stream> {
@@ -113,11 +116,23 @@ impl Stream {
     /// allocated or freed on it, what is used on it is used on no other stream, and the graph is replayed only while its
     /// tensors live and nothing else uses them.
     pub unsafe fn from_raw(device: &Device, raw: *mut std::ffi::c_void) -> Result<Stream> {
+        // SAFETY: the caller's.
+        unsafe { Stream::adopt(device, raw, None) }
+    }
+
+    /// # Safety
+    /// As [`from_raw`](Self::from_raw).
+    pub(crate) unsafe fn adopt(
+        device: &Device,
+        raw: *mut std::ffi::c_void,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<Stream> {
         let Some(context) = device.cuda else {
             return Err(Error::Unsupported { what: "a CUDA stream", device: device.to_string() });
         };
         context.bind()?;
-        Ok(Stream::with(*device, Some(Queue { context, raw: raw.cast(), owned: false, fence: OnceLock::new() })))
+        let queue = Queue { context, raw: raw.cast(), owned: false, _owner: owner, fence: OnceLock::new() };
+        Ok(Stream::with(*device, Some(queue)))
     }
 
     /// The `CUstream`, for other libraries; null for the CPU. Work given to it behind this crate's back is not tracked.
@@ -139,11 +154,11 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         let Some(queue) = &self.inner.cuda else { return Ok(()) };
         self.not_capturing("synchronize")?;
-        let submitted = self.inner.submitted.load(Ordering::Acquire);
+        let submitted = self.inner.submitted();
         queue.context.bind()?;
         // SAFETY: a stream of the current context.
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(queue.raw) })?;
-        self.inner.completed.fetch_max(submitted, Ordering::AcqRel);
+        self.inner.complete(submitted);
         Ok(())
     }
 
@@ -202,6 +217,9 @@ impl Turn<'_> {
     /// Orders this turn's work after what it conflicts with, and notes the use.
     pub(crate) fn uses(&mut self, storage: &Storage, write: bool) -> Result<()> {
         if let Some(capture) = &mut self.state.capture {
+            if storage.is_lent() {
+                return Err(Error::Capturing { call: "recording the use of memory that is lent" });
+            }
             match capture.iter_mut().find(|(s, _)| s.same(storage)) {
                 Some((_, w)) => *w |= write,
                 None => capture.push((storage.clone(), write)),
@@ -259,6 +277,16 @@ impl StreamInner {
     /// Up to which ticket all work is known to be done.
     pub(crate) fn completed(&self) -> u64 {
         self.completed.load(Ordering::Acquire)
+    }
+
+    /// Up to which ticket work is enqueued.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.submitted.load(Ordering::Acquire)
+    }
+
+    /// Work up to a ticket is done.
+    pub(crate) fn complete(&self, ticket: u64) {
+        self.completed.fetch_max(ticket, Ordering::AcqRel);
     }
 
     /// The raw stream.

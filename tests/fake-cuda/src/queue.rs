@@ -4,6 +4,7 @@ use crate::control::Launched;
 use crate::memory::State;
 use crate::world::{Code, INVALID_HANDLE, World};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A moment in a stream's work.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +31,8 @@ pub enum Op {
         to: End,
         width: usize,
         rows: usize,
+        /// What `from` names, if the driver has made a copy of it.
+        _staged: Option<Arc<[u8]>>,
     },
     Set {
         to: u64,
@@ -212,7 +215,7 @@ impl World {
                     }
                 }
             }
-            Op::Copy { from, to, width, rows } => {
+            Op::Copy { from, to, width, rows, .. } => {
                 let peer = from.device && to.device;
                 for i in 0..rows {
                     let (a, b) = (from.address + (i * from.pitch) as u64, to.address + (i * to.pitch) as u64);

@@ -90,7 +90,8 @@ impl Sandbox {
         sandbox
     }
 
-    /// Sets `FAKE_CUDA_{name}`: `FAIL` (see the driver's faults), `VERSION` (13000), `CAPABILITY` (90), `DEVICES`, `POOLS`.
+    /// Sets `FAKE_CUDA_{name}`: `FAIL` (see the driver's faults), `VERSION` (13000), `CAPABILITY` (90), `DEVICES` (1),
+    /// `POOLS` (1), `PAGEABLE` (0).
     #[must_use]
     pub fn set(self, name: &str, value: impl ToString) -> Sandbox {
         self.variable(&format!("FAKE_CUDA_{name}"), value)

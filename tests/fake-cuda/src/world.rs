@@ -79,7 +79,10 @@ pub struct Settings {
     pub capability: (i32, i32),
     pub devices: i32,
     pub pools: bool,
-    /// The pitch of memory that one device has.
+    /// Memory of the host that was not made page-locked is treated as a real driver treats it: copies from it are staged
+    /// by the call, copies to it are done when the call returns. Otherwise all of it is taken for page-locked.
+    pub pageable: bool,
+    /// Bytes of memory that a device has.
     pub memory: u64,
 }
 
@@ -92,6 +95,7 @@ impl Settings {
             capability: (capability / 10, capability % 10),
             devices: number("FAKE_CUDA_DEVICES", 1),
             pools: number("FAKE_CUDA_POOLS", 1) != 0,
+            pageable: number("FAKE_CUDA_PAGEABLE", 0) != 0,
             memory: 1 << 30,
         }
     }

@@ -54,12 +54,28 @@ impl World {
 
     fn copy(&mut self, stream: u64, from: End, to: End, width: usize, rows: usize) -> Result<(), Code> {
         let stream = self.stream(stream)?;
-        self.enqueue(stream, Op::Copy { from, to, width, rows })
+        let pageable = |w: &World, e: &End| w.settings.pageable && !e.device && w.memory.at(e.address).is_none();
+        let mut staged = None;
+        let mut from = from;
+        if pageable(self, &from) && rows > 0 {
+            let bytes = (rows - 1) * from.pitch + width;
+            // SAFETY: the caller's: memory of the host, of these rows.
+            let copy: std::sync::Arc<[u8]> =
+                unsafe { std::slice::from_raw_parts(from.address as *const u8, bytes) }.into();
+            from.address = copy.as_ptr() as u64;
+            staged = Some(copy);
+        }
+        let wait = pageable(self, &to);
+        self.enqueue(stream, Op::Copy { from, to, width, rows, _staged: staged })?;
+        if wait {
+            self.run_all(stream);
+        }
+        Ok(())
     }
 
     fn copy_now(&mut self, from: End, to: End, width: usize) -> Result<(), Code> {
         let stream = self.stream(0)?;
-        self.enqueue(stream, Op::Copy { from, to, width, rows: 1 })?;
+        self.enqueue(stream, Op::Copy { from, to, width, rows: 1, _staged: None })?;
         self.run_all(stream);
         Ok(())
     }

@@ -61,18 +61,20 @@ pub enum Ending {
     OnHost,
 }
 
+#[expect(clippy::vec_box, reason = "views point to them: they stay where they are")]
+type Loans = Vec<Box<Storage>>;
+
 /// What memory can be lent to: see [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     home: &'env Stream,
-    /// Boxed, so that they stay where they are.
-    loans: RefCell<Vec<Box<Storage>>>,
+    loans: RefCell<Loans>,
     /// Invariant, as those of [`std::thread::Scope`].
     scope: PhantomData<(&'scope mut &'scope (), &'env mut &'env ())>,
 }
 
 /// Ends a scope, also in a panic.
 struct Open<'s> {
-    loans: &'s RefCell<Vec<Box<Storage>>>,
+    loans: &'s RefCell<Loans>,
     home: &'s Stream,
     ending: Ending,
     ended: bool,

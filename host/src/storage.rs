@@ -74,6 +74,7 @@ impl Storage {
         // never empty, so that every tensor has an address, and a tensor map something to describe
         let size = bytes.max(ALIGN);
         let Some(turn) = stream.turn()? else {
+            stream.not_capturing("allocating a tensor")?;
             let layout = Layout::from_size_align(size, ALIGN).map_err(|_| lacking())?;
             // SAFETY: the size is not zero.
             let base = unsafe { std::alloc::alloc_zeroed(layout) };

@@ -107,7 +107,7 @@ fn scenario_in_a_child() {
 /// Failures after which there is nothing to tell, or another way.
 fn survivable(call: &str) -> bool {
     RELEASES.contains(&call)
-        || ["cuModuleLoadData", "cuGetErrorName"].contains(&call)
+        || ["cuModuleLoadData", "cuGetErrorName", "cuStreamGetCaptureInfo_v2"].contains(&call)
         // in a destructor: nobody can be told
         || ["cuCtxGetCurrent", "cuCtxSetCurrent", "cuEventRecord", "cuStreamWaitEvent", "cuEventCreate", "cuStreamSynchronize"]
             .contains(&call)
@@ -189,7 +189,11 @@ fn each_function_is_missing_in_turn() {
     if in_child() {
         on_fake::install(&Fake::connect());
         let missing = std::env::var("MISSING").unwrap();
-        let e = scenario().unwrap_err();
+        let result = scenario();
+        if missing == "cuStreamGetCaptureInfo_v2" {
+            return result.unwrap(); // for changing recorded launches alone
+        }
+        let e = result.unwrap_err();
         let said = e.to_string();
         match missing.as_str() {
             "cuTensorMapEncodeTiled" => assert!(matches!(e, Error::DriverTooOld { .. }), "{e}"),

@@ -3,11 +3,13 @@
 mod context;
 mod cut;
 mod module;
+mod node;
 mod tensor_map;
 
 pub(crate) use context::{Context, contexts};
 pub(crate) use cudarc::driver::sys;
 pub(crate) use module::Function;
+pub(crate) use node::{NodeLaunch, last_node, set_node};
 pub(crate) use tensor_map::encode;
 
 use crate::error::{DriverVersion, Error, Result};
@@ -80,7 +82,6 @@ const NEEDED: &[&str] = &[
     "cuDeviceGetName",
     "cuDevicePrimaryCtxRetain",
     "cuDeviceTotalMem_v2",
-    "cuDriverGetVersion",
     "cuEventCreate",
     "cuEventDestroy_v2",
     "cuEventRecord",

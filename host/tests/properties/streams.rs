@@ -112,7 +112,7 @@ impl Run {
         Ok(Effect::From(*target, to, *source, from, value))
     }
 
-    fn step(&mut self, fake: Option<&Fake>, step: [u8; 4], graphs: bool) -> Result<()> {
+    fn step(&mut self, fake: Option<&Fake>, step: [u8; 4]) -> Result<()> {
         let [what, which, a, b] = step;
         let on = self.streams[a as usize % STREAMS].clone();
         let t = which as usize % TENSORS;
@@ -138,7 +138,7 @@ impl Run {
                 self.tensors[t] = new; // drops the old one, whatever still uses it
             }
             10 => self.streams[a as usize % STREAMS] = self.device.new_stream()?,
-            11 if graphs => {
+            11 => {
                 let mut effects = Vec::new();
                 let tensors = &mut self.tensors;
                 let graph = on.capture(|s| {
@@ -209,7 +209,7 @@ fn on_the_fake(pools: bool) {
         fake.seed(0);
         let mut run = Run::new(device).unwrap();
         for step in steps {
-            run.step(Some(&fake), step, true).unwrap();
+            run.step(Some(&fake), step).unwrap();
         }
         run.end(order).unwrap();
         prop_assert_eq!(fake.violations(), Vec::<String>::new());
@@ -243,7 +243,7 @@ fn programs_on_the_cpu() {
     proptest!(config(300), |((steps, order) in programs())| {
         let mut run = Run::new(device).unwrap();
         for step in steps {
-            run.step(None, step, false).unwrap();
+            run.step(None, step).unwrap();
         }
         run.end(order).unwrap();
     });

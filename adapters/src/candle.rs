@@ -25,10 +25,10 @@ use candle_core::{CpuStorage, CustomOp2, InplaceOp2, Layout, Shape, bail};
 use tilewright::element::Element;
 #[cfg(feature = "candle-cuda")]
 use tilewright::element::{bf16, f16};
+use tilewright::kernel::Kernel;
 use tilewright::kernels::elementwise::axpy;
 use tilewright::ops::gemm::{Factor, gemm};
 use tilewright::ops::rmsnorm::{Normed, rmsnorm};
-use tilewright::kernel::Kernel;
 use tilewright::{Device, Launch, Result, Stream, TensorView, TensorViewMut, foreign};
 
 type Fallible<T> = candle_core::Result<T>;

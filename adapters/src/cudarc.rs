@@ -117,7 +117,7 @@ impl<'scope, 'env> Scope<'_, 'scope, 'env> {
         slice: &'env impl DevicePtr<T>,
         extents: [usize; R],
     ) -> Result<TensorView<'scope, T, R>> {
-        self.view_strided(slice, extents, contiguous(extents))
+        self.view_strided(slice, extents, crate::contiguous(extents))
     }
 
     /// A slice, or a part of one. Strides count elements, and may be anything, 0 included.
@@ -146,7 +146,7 @@ impl<'scope, 'env> Scope<'_, 'scope, 'env> {
         slice: &'env mut impl DevicePtrMut<T>,
         extents: [usize; R],
     ) -> Result<TensorViewMut<'scope, T, R>> {
-        self.view_mut_strided(slice, extents, contiguous(extents))
+        self.view_mut_strided(slice, extents, crate::contiguous(extents))
     }
 
     /// A slice, or a part of one, to write.
@@ -167,12 +167,4 @@ impl<'scope, 'env> Scope<'_, 'scope, 'env> {
         // SAFETY: the slice is borrowed exclusively, longer than the scope; cudarc has made the stream wait for its uses.
         unsafe { self.inner.view_mut(address as *mut T, len, extents, strides) }
     }
-}
-
-fn contiguous<const R: usize>(extents: [usize; R]) -> [usize; R] {
-    let mut strides = [1usize; R];
-    for i in (1..R).rev() {
-        strides[i - 1] = strides[i].saturating_mul(extents[i]);
-    }
-    strides
 }

@@ -13,3 +13,13 @@ pub mod candle;
 pub mod cudarc;
 #[cfg(feature = "cust")]
 pub mod cust;
+
+/// The strides of a tensor without gaps.
+#[cfg(any(feature = "cudarc", feature = "cust"))]
+fn contiguous<const R: usize>(extents: [usize; R]) -> [usize; R] {
+    let mut strides = [1usize; R];
+    for i in (1..R).rev() {
+        strides[i - 1] = strides[i].saturating_mul(extents[i]);
+    }
+    strides
+}

@@ -61,7 +61,7 @@ pub enum Ending {
     OnHost,
 }
 
-#[expect(clippy::vec_box, reason = "views point to them: they stay where they are")]
+/// Boxed: views point to them.
 type Loans = Vec<Box<Storage>>;
 
 /// What memory can be lent to: see [`scope`].

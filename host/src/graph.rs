@@ -40,6 +40,8 @@ enum Work {
 struct Exec {
     context: &'static Context,
     raw: sys::CUgraphExec,
+    /// What it was made from: by its nodes launches are named when they are changed.
+    _recorded: Recorded,
     /// Where it was launched and may still run.
     launched: Vec<Stream>,
 }
@@ -96,7 +98,7 @@ impl Stream {
         let code = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, graph.0, 0) };
         check("cuGraphInstantiate", code)?;
         let Capture { uses, launches, .. } = capture;
-        let exec = Exec { context, raw: exec, launched: Vec::new() };
+        let exec = Exec { context, raw: exec, _recorded: graph, launched: Vec::new() };
         Ok(Graph { device, uses, launches, work: Work::Cuda(exec) })
     }
 }
@@ -142,7 +144,7 @@ impl Drop for Recorded {
         if self.0.is_null() {
             return;
         }
-        // SAFETY: nobody else has the graph; what was made from it does not need it.
+        // SAFETY: nobody else has the graph; what was made from it runs without it.
         let _ = unsafe { sys::cuGraphDestroy(self.0) };
     }
 }

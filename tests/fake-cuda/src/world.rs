@@ -128,6 +128,8 @@ pub struct Exec {
     pub nodes: Vec<Op>,
     pub device: i32,
     pub recorded_on: u64,
+    /// What it was made from.
+    pub graph: u64,
     pub launched: Vec<Point>,
 }
 

@@ -94,6 +94,9 @@ api! {
         }
         Ok(())
     }
+    fn cuDevicePrimaryCtxSetFlags_v2(device: i32, _flags: u32) |w| {
+        w.device(device).map(|_| ())
+    }
     fn cuCtxGetCurrent(context: *mut *mut c_void) |w| {
         if !w.initialized {
             return Err(NOT_INITIALIZED);

@@ -99,7 +99,7 @@ api! {
             w.violation("a recorded graph that is none, or was destroyed");
             return Err(INVALID_HANDLE);
         };
-        let new = Exec { nodes: g.nodes.clone(), device: g.device, recorded_on: g.recorded_on, launched: Vec::new() };
+        let new = Exec { nodes: g.nodes.clone(), device: g.device, recorded_on: g.recorded_on, graph: graph as u64, launched: Vec::new() };
         let handle = w.handle();
         w.execs.insert(handle, new);
         put(exec, handle as *mut c_void)
@@ -133,7 +133,10 @@ api! {
     fn cuGraphExecKernelNodeSetParams(exec: *mut c_void, which: *mut c_void, params: *const KernelNode) |w| {
         let (graph, index) = node(which);
         let e = w.exec(exec)?;
-        let (count, own) = (e.nodes.len(), e.recorded_on & 0xFFF_FFFF_FFFF);
+        let (count, own, source) = (e.nodes.len(), e.recorded_on & 0xFFF_FFFF_FFFF, e.graph);
+        if !w.graphs.contains_key(&source) {
+            return Err(INVALID_VALUE); // nodes are those of the graph that was recorded, and go with it
+        }
         if graph != own || index >= count {
             w.violation("a node of another graph");
             return Err(INVALID_VALUE);

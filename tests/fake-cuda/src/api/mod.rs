@@ -1,5 +1,6 @@
 //! The driver's functions.
 
+mod absent;
 mod device;
 mod graph;
 mod memory;

@@ -189,6 +189,16 @@ pub unsafe trait Arg: Sized {
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, place: backend::Place) -> Self;
+    /// The same without a reference to its owner: for launches that are kept, whose launcher keeps the owner itself.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(self) -> Self;
+    /// Takes another value, if it is a scalar of that type.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn assign(&mut self, _value: &dyn core::any::Any) -> bool {
+        false
+    }
 }
 
 /// What the launcher must know of an argument.
@@ -233,6 +243,14 @@ macro_rules! scalar {
             unsafe fn at(&self, _: backend::Place) -> Self {
                 *self
             }
+            #[cfg(not(target_arch = "nvptx64"))]
+            fn without_owner(self) -> Self {
+                self
+            }
+            #[cfg(not(target_arch = "nvptx64"))]
+            fn assign(&mut self, value: &dyn core::any::Any) -> bool {
+                value.downcast_ref::<$t>().map(|v| *self = *v).is_some()
+            }
         }
     )*};
 }
@@ -263,6 +281,11 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for Tiles<'_, T, M, 
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, _: backend::Place) -> Self {
         *self
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
     }
 }
 
@@ -300,6 +323,11 @@ unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for Til
         // SAFETY: the caller's.
         unsafe { TilesMut::at(self, place) }
     }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
+    }
 }
 
 // SAFETY: `TmaMeta` is repr(C); the map comes first, where the PTX pass aligns it.
@@ -323,6 +351,11 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for TmaTiles<'_, T, 
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, _: backend::Place) -> Self {
         *self
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
     }
 }
 
@@ -350,6 +383,11 @@ unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for Tma
         // SAFETY: the caller's.
         unsafe { TmaTilesMut::at(self, place) }
     }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
+    }
 }
 
 /// The arguments of a launch: a tuple of [`Arg`].
@@ -369,6 +407,10 @@ pub unsafe trait Args {
     /// # Safety
     /// At most once for each worker of a launch.
     unsafe fn at(&self, place: backend::Place) -> Self;
+    /// The same without references to owners.
+    fn without_owners(self) -> Self;
+    /// Gives argument `index` another value, if it is a scalar of that type.
+    fn assign(&mut self, index: usize, value: &dyn core::any::Any) -> bool;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -392,6 +434,15 @@ macro_rules! args {
             unsafe fn at(&self, place: backend::Place) -> Self {
                 // SAFETY: the caller's.
                 unsafe { ($(self.$i.at(place),)*) }
+            }
+            fn without_owners(self) -> Self {
+                ($(self.$i.without_owner(),)*)
+            }
+            fn assign(&mut self, index: usize, value: &dyn core::any::Any) -> bool {
+                match index {
+                    $($i => self.$i.assign(value),)*
+                    _ => false,
+                }
             }
         }
     };

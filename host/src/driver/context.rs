@@ -83,10 +83,11 @@ impl Context {
         };
         let mut current = std::ptr::null_mut();
         // SAFETY: writes a handle.
-        check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut current) })?;
-        if current == own {
+        let asked = unsafe { sys::cuCtxGetCurrent(&mut current) };
+        if asked == sys::CUresult::CUDA_SUCCESS && current == own {
             return Ok(());
         }
+        // Destructors come through here: if the driver does not say which context is current, it is told.
         // SAFETY: the context is retained for the life of the process.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(own) })
     }

@@ -1,6 +1,6 @@
 //! The test's side: processes that find the fake driver, and the connection to it in there.
 
-use crate::control::KernelBody;
+use crate::kernel::KernelBody;
 use std::ffi::{CString, OsString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -33,7 +33,7 @@ impl Sandbox {
         // examples lie in a folder beside
         [deps.to_path_buf(), deps.join("../deps"), deps.join("deps")]
             .iter()
-            .map(|d| d.join("libtilewright_fake_cuda.so"))
+            .map(|d| d.join("libtilewright_fake_driver.so"))
             .find(|p| p.exists())
             .unwrap_or_else(|| panic!("no fake driver beside {}", exe.display()))
     }

@@ -1,12 +1,12 @@
 //! What the driver knows: one world a process.
 
-use crate::control::KernelBody;
 use crate::memory::Memory;
 use crate::queue::{Op, Point, Stream};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use tilewright_fake_cuda::KernelBody;
 
 pub type Code = i32;
 pub const SUCCESS: Code = 0;

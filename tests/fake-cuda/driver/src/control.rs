@@ -1,26 +1,8 @@
-//! What the library exports besides the driver's functions: what [`Fake`](crate::Fake) calls.
+//! What the library exports besides the driver's functions: what `tilewright_fake_cuda::Fake` calls.
 
 use crate::world::{Fault, World};
 use std::ffi::{CStr, c_char, c_void};
-
-/// What a kernel's stand-in asks before it touches memory.
-#[repr(C)]
-pub struct Access {
-    world: *mut c_void,
-    device: i32,
-    check: unsafe extern "C" fn(*const Access, u64, usize) -> bool,
-}
-
-impl Access {
-    /// Whether these bytes are memory of the device that lives now. If not, that is written down as a violation.
-    pub fn check(&self, address: u64, bytes: usize) -> bool {
-        // SAFETY: made by `Launched::call`, for the call that it is lent to.
-        unsafe { (self.check)(self, address, bytes) }
-    }
-}
-
-/// A kernel's stand-in: what it may touch, where each parameter's bytes are, the grid's extents.
-pub type KernelBody = unsafe extern "C" fn(&Access, *const *const c_void, u32);
+use tilewright_fake_cuda::{Access, KernelBody};
 
 /// A launch whose turn has come.
 pub struct Launched<'w> {

@@ -16,6 +16,8 @@ use crate::shared::Load;
 pub struct Cta<const THREADS: usize, const CLUSTER: usize = 1> {
     pub(crate) scratch: Smem,
     pub(crate) place: backend::Place,
+    /// How often the blocks of the cluster have exchanged values.
+    pub(crate) exchanges: u32,
     _p: NotShared,
 }
 
@@ -94,7 +96,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
     #[doc(hidden)]
     #[inline(always)]
     pub unsafe fn begin(scratch: Smem, place: backend::Place) -> Self {
-        Cta { scratch, place, _p: PhantomData }
+        Cta { scratch, place, exchanges: 0, _p: PhantomData }
     }
 
     /// The block's number in its cluster.

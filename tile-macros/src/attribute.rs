@@ -1,8 +1,9 @@
 //! What stands between the parentheses of `#[kernel(...)]`.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
 use syn::parse::{Parse, ParseStream};
-use syn::{AngleBracketedGenericArguments, LitInt, LitStr, Token, parenthesized};
+use syn::{AngleBracketedGenericArguments, Expr, ExprLit, Lit, LitStr, Token, bracketed, parenthesized};
 
 /// The options, checked.
 pub struct Options {
@@ -11,7 +12,7 @@ pub struct Options {
     /// `PerTile` or `Persistent`.
     pub persistent: bool,
     /// Blocks that an SM must be able to hold.
-    pub min_blocks: u64,
+    pub min_blocks: Expr,
     /// Name and generic arguments of each instance.
     pub instances: Vec<Instance>,
 }
@@ -20,20 +21,63 @@ pub struct Options {
 pub struct Instance {
     /// Last part of the entry's name.
     pub name: Ident,
-    /// `<f32, 256>`.
-    pub arguments: AngleBracketedGenericArguments,
+    /// What stands in `<f32, 256>`, one stream for each argument.
+    pub arguments: Vec<TokenStream>,
 }
 
-impl Instance {
-    /// The arguments' tokens, one stream each.
-    pub fn tokens(&self) -> Vec<TokenStream> {
-        self.arguments.args.iter().map(|a| quote::quote!(#a)).collect()
+/// `<f32, 256>`.
+fn arguments(input: ParseStream) -> syn::Result<Vec<TokenStream>> {
+    let list: AngleBracketedGenericArguments = input.parse()?;
+    Ok(list.args.iter().map(|a| quote!(#a)).collect())
+}
+
+/// `[<f32>, <f16>] x [<1, 256>, <4, 64>]`: every choice of one from each list, named after its arguments.
+fn product(input: ParseStream) -> syn::Result<Vec<Instance>> {
+    let mut all: Vec<Vec<TokenStream>> = vec![Vec::new()];
+    loop {
+        let list;
+        bracketed!(list in input);
+        let mut choices = Vec::new();
+        while !list.is_empty() {
+            choices.push(arguments(&list)?);
+            if !list.is_empty() {
+                list.parse::<Token![,]>()?;
+            }
+        }
+        all = all.iter().flat_map(|left| choices.iter().map(move |right| [&left[..], right].concat())).collect();
+        if !input.peek(syn::Ident) {
+            break;
+        }
+        let times: Ident = input.parse()?;
+        if times != "x" {
+            return Err(syn::Error::new(times.span(), "expected `x` between two lists of instances"));
+        }
     }
+    Ok(all.into_iter().map(|arguments| Instance { name: named_after(&arguments), arguments }).collect())
+}
+
+fn named_after(arguments: &[TokenStream]) -> Ident {
+    let mut name = String::new();
+    for argument in arguments {
+        if !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(argument.to_string().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }));
+    }
+    if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() {
+        name.insert(0, '_');
+    }
+    Ident::new(&name, Span::call_site())
 }
 
 impl Parse for Options {
     fn parse(input: ParseStream) -> syn::Result<Self> {
-        let mut options = Options { arch: "sm_80".into(), persistent: false, min_blocks: 1, instances: Vec::new() };
+        let mut options = Options {
+            arch: "sm_80".into(),
+            persistent: false,
+            min_blocks: syn::parse_quote!(1),
+            instances: Vec::new(),
+        };
         while !input.is_empty() {
             let key: Ident = input.parse()?;
             match key.to_string().as_str() {
@@ -56,19 +100,26 @@ impl Parse for Options {
                 }
                 "min_blocks" => {
                     input.parse::<Token![=]>()?;
-                    let value: LitInt = input.parse()?;
-                    options.min_blocks = value.base10_parse()?;
-                    if !(1..=32).contains(&options.min_blocks) {
-                        return Err(syn::Error::new(value.span(), "an SM holds 1 to 32 blocks"));
+                    let value: Expr = input.parse()?;
+                    // what an expression gives is checked where it is computed
+                    if let Expr::Lit(ExprLit { lit: Lit::Int(n), .. }) = &value
+                        && !(1..=32).contains(&n.base10_parse::<u64>()?)
+                    {
+                        return Err(syn::Error::new(n.span(), "an SM holds 1 to 32 blocks"));
                     }
+                    options.min_blocks = value;
                 }
                 "instances" => {
                     let list;
                     parenthesized!(list in input);
                     while !list.is_empty() {
-                        let name = list.parse()?;
-                        list.parse::<Token![=]>()?;
-                        options.instances.push(Instance { name, arguments: list.parse()? });
+                        if list.peek(syn::token::Bracket) {
+                            options.instances.extend(product(&list)?);
+                        } else {
+                            let name = list.parse()?;
+                            list.parse::<Token![=]>()?;
+                            options.instances.push(Instance { name, arguments: arguments(&list)? });
+                        }
                         if !list.is_empty() {
                             list.parse::<Token![,]>()?;
                         }

@@ -102,7 +102,7 @@ macro_rules! __kernel {
         symbol { $symbol:ident $meta:ident $text:literal }
         name { $name:literal }
         arch { $arch:literal }
-        min_blocks { $min_blocks:literal }
+        min_blocks { $min_blocks:expr }
         grid { $grid:ident }
         block { $cta:ident : $cta_ty:ty }
         shared { $($s:ident : $s_ty:ty = $s_index:literal),* }
@@ -131,7 +131,7 @@ macro_rules! __kernel {
                 const ARCH: &'static str = $arch;
                 const THREADS: u32 = THREADS as u32;
                 const CLUSTER: u32 = CLUSTER as u32;
-                const MIN_BLOCKS: u32 = $min_blocks;
+                const MIN_BLOCKS: u32 = $crate::__private::min_blocks($min_blocks) as u32;
                 const SHARED_BYTES: u32 = SHARED_BYTES as u32;
                 const GRID: $crate::kernel::Grid = $crate::kernel::Grid::$grid;
                 const SIGNATURE: u64 = $crate::__private::signature(

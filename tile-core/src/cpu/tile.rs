@@ -1,9 +1,10 @@
 //! Register tiles on the CPU: all values of the block, row by row. Reductions join values in the device's order.
 
-use core::borrow::Borrow;
 use std::vec;
 use std::vec::Vec;
 
+use super::monitor::exchange;
+use super::run::Place;
 use super::Smem;
 use crate::element::{Element, Value};
 use crate::layout::{ByRows, Chunks, Layout};
@@ -138,6 +139,45 @@ pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const M: usize, co
 /// All threads of a block are one here.
 pub(crate) fn block_barrier() {}
 
+/// As [`combine`], the counterparts read from memory.
+///
+/// # Safety
+/// As for [`fetch_tile`].
+pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    w: &Window<W>,
+    per_row: &PerLine<P>,
+    f: impl Fn(T::Value, W::Value, P) -> T::Value,
+) -> Words<T> {
+    // SAFETY: the caller's.
+    let row = unsafe { fetch_tile::<W, L, true, M, N>(w) };
+    combine::<T, W, P, L, M, N>(x, &row, per_row, f)
+}
+
+/// Joins `f` of the elements of each row that are inside.
+///
+/// # Safety
+/// As for [`fold_rows`].
+pub(crate) unsafe fn fold_words<
+    F: Fold<V>,
+    T: Element,
+    V: Value,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    scratch: &mut Smem,
+    words: &Words<T>,
+    _all: bool,
+    cols: u32,
+    f: impl Fn(T::Value) -> V,
+) -> PerLine<V> {
+    let values = Spread(words.0.iter().map(|&v| f(v)).collect());
+    // SAFETY: the caller's.
+    unsafe { fold_rows::<F, V, THREADS, C, M, N>(scratch, &values, cols) }
+}
+
 /// Joins the values of each row.
 ///
 /// # Safety
@@ -145,18 +185,15 @@ pub(crate) fn block_barrier() {}
 pub(crate) unsafe fn fold_rows<
     F: Fold<V>,
     V: Value,
-    S: Borrow<Spread<V>>,
     const THREADS: usize,
     C: Chunks,
     const M: usize,
     const N: usize,
 >(
     _: &mut Smem,
-    v: impl Fn() -> S,
+    v: &Spread<V>,
     cols: u32,
 ) -> PerLine<V> {
-    let v = v();
-    let v = v.borrow();
     let threads = ByRows::<THREADS, C>::threads_of_row(M);
     let partial = |t: usize| {
         let mut sums = [F::START; 4];
@@ -178,6 +215,23 @@ pub(crate) unsafe fn fold_rows<
         sums.into_iter().step_by(32).reduce(F::join).unwrap_or(F::START)
     };
     PerLine((0..M).map(row).collect())
+}
+
+/// Joins the one value that each block of the cluster has.
+///
+/// # Safety
+/// None here.
+pub(crate) unsafe fn join_cluster<F: Fold<V>, V: Value, const CLUSTER: usize>(
+    _: Smem,
+    place: Place,
+    exchanges: u32,
+    v: &PerLine<V>,
+) -> PerLine<V> {
+    if CLUSTER == 1 {
+        return PerLine(v.0.clone());
+    }
+    let all = exchange::<CLUSTER>(place.rank, exchanges, v.0[0].to_bits32());
+    PerLine(all.into_iter().map(V::from_bits32).reduce(F::join).into_iter().collect())
 }
 
 /// Joins the values of each column.

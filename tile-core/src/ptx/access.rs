@@ -4,6 +4,7 @@
 use core::arch::asm;
 
 use super::element::{Pack16, bf16, f16};
+use super::sync::unknown_zero;
 use crate::element::{DType, Element, Value};
 
 /// An access happens if `row < rows` and `at < limit`. Compared where it happens, in the assembler text: as values that
@@ -273,6 +274,30 @@ pub(super) unsafe fn store_edge(size: usize, bytes: usize, to: u64, e: Edge, wor
 pub(super) fn value<T: Element>(words: &[u32; 4], k: usize) -> T::Value {
     let per_word = 4 / size_of::<T>();
     widen::<T>(words[k / per_word] >> (k % per_word * size_of::<T>() * 8))
+}
+
+/// As [`value`], by other instructions: the assembler, which finds equal computations too, does not see that it is the
+/// same, and does not keep the values of the first time where a few instructions make them anew.
+#[inline(always)]
+pub(super) fn value_anew<T: Element>(words: &[u32; 4], k: usize) -> T::Value {
+    let r: u32;
+    if T::DTYPE as u8 == DType::F16 as u8 {
+        // there is one instruction that widens f16: its operand is what differs
+        let word = words[k / 2] ^ unknown_zero();
+        return widen::<T>(word >> (k % 2 * 16));
+    }
+    if T::DTYPE as u8 != DType::BF16 as u8 {
+        return value::<T>(words, k);
+    }
+    // SAFETY: arithmetic on registers: two bytes become the upper half.
+    unsafe {
+        if k % 2 == 0 {
+            asm!("prmt.b32 {0}, {1}, 0, 0x1044;", out(reg32) r, in(reg32) words[k / 2], options(pure, nomem, nostack))
+        } else {
+            asm!("prmt.b32 {0}, {1}, 0, 0x3244;", out(reg32) r, in(reg32) words[k / 2], options(pure, nomem, nostack))
+        }
+    }
+    T::Value::from_bits32(r)
 }
 
 /// The value of an element whose bits are the low ones of `raw`.

@@ -5,12 +5,12 @@
 //! generated straight-line, every index a constant: nothing is left to the unroller.
 
 use core::arch::asm;
-use core::borrow::Borrow;
 use core::marker::PhantomData;
 
-use super::access::{Edge, Limits, load_edge, load_one, load_piece, store_edge, store_piece, value, word};
-use super::smem::Smem;
-use super::sync::{block_barrier, shuffle_xor, tid};
+use super::access::{Edge, Limits, load_edge, load_one, load_piece, store_edge, store_piece, value, value_anew, word};
+use super::smem::{Smem, here};
+use super::entry::Place;
+use super::sync::{block_barrier, cluster_barrier, cluster_rank, shuffle_xor, tid};
 use crate::element::{Element, Value};
 use crate::layout::{ByColumns, ByRows, Chunks, Layout, MOST_PER_THREAD};
 use crate::tile::Fold;
@@ -142,6 +142,9 @@ impl<T: Element, L: Layout<M, N>, const M: usize, const N: usize> Piece<T, L, M,
     /// Whether whole pieces are all there is.
     #[inline(always)]
     fn all_whole(w: &Window<T>) -> bool {
+        if let Some(whole) = w.whole {
+            return whole == w.cols;
+        }
         Self::aligned(w) && w.cols % Self::ELEMENTS as u32 == 0
     }
 }
@@ -161,18 +164,25 @@ struct Share<T> {
 impl<T: Element> Share<T> {
     #[inline(always)]
     fn of<L: Layout<M, N>, const M: usize, const N: usize>(w: &Window<T>) -> Self {
-        let (row, col) = L::first(tid());
+        let (row, col) = L::first(here(tid()));
         let rows = w.rows.saturating_sub(row);
         let cols = if rows > 0 { w.cols.saturating_sub(col) } else { 0 };
-        // where a thread has one row, `cols` says it all
+        let in_pieces = match w.whole {
+            Some(whole) if rows > 0 => whole.saturating_sub(col),
+            Some(_) => 0,
+            None if Piece::<T, L, M, N>::aligned(w) => {
+                cols / Piece::<T, L, M, N>::ELEMENTS as u32 * Piece::<T, L, M, N>::ELEMENTS as u32
+            }
+            None => 0,
+        };
+        // where a thread has one row, the columns say it all
         let rows = if L::step(L::PER_THREAD as u32 - 1).0 == 0 { 1 } else { rows };
-        let whole = cols / Piece::<T, L, M, N>::ELEMENTS as u32 * Piece::<T, L, M, N>::ELEMENTS as u32;
         Share {
             ptr: w.ptr.wrapping_add((row as u64 * w.stride) as usize).wrapping_add(col as usize),
             stride: w.stride,
             rows,
             cols,
-            in_pieces: if Piece::<T, L, M, N>::aligned(w) { whole } else { 0 },
+            in_pieces,
         }
     }
     /// Where register `i` lies.
@@ -328,6 +338,61 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
     Words(upto_16!(array, piece, Piece::<T, L, M, N>::COUNT, [0; 4]), PhantomData)
 }
 
+/// As [`combine`], the counterparts read from memory, one piece after the other. They are kept in the L1 cache.
+///
+/// # Safety
+/// As for [`fetch_tile`].
+#[inline(always)]
+pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    w: &Window<W>,
+    per_row: &PerLine<P>,
+    f: impl Fn(T::Value, W::Value, P) -> T::Value,
+) -> Words<T> {
+    let share = Share::of::<L, M, N>(w);
+    let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
+    let all_whole = Piece::<W, L, M, N>::all_whole(w);
+    // the counterparts of one piece are one piece, or two
+    let read = #[inline(always)]
+    |i: usize| {
+        let (from, limits) = (share.address::<L, M, N>(i), share.piece::<L, M, N>(i));
+        // SAFETY: aligned, and inside the window.
+        unsafe { load_piece::<true>(const { Piece::<W, L, M, N>::BYTES }, from, limits) }
+    };
+    let read_edge = #[inline(always)]
+    |i: usize| {
+        let (from, edge) = (share.address::<L, M, N>(i), share.edge::<L, M, N>(i));
+        // SAFETY: inside the window.
+        unsafe { load_edge(size_of::<W>(), const { Piece::<W, L, M, N>::BYTES }, from, edge, read(i)) }
+    };
+    let piece = #[inline(always)]
+    |q: usize, others: [[u32; 4]; 2]| {
+        let mine = anew::<T>(x.0[q]);
+        let v = #[inline(always)]
+        |k: usize| {
+            let k = k % in_piece;
+            f(value::<T>(&mine, k), value::<W>(&others[k / in_other % 2], k % in_other), per_row.0[0])
+        };
+        let per_word = 4 / size_of::<T>();
+        [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)]
+    };
+    if all_whole {
+        let piece = #[inline(always)]
+        |q: usize| {
+            let i = q * in_piece;
+            piece(q, [read(i), if in_other < in_piece { read(i + in_other) } else { [0; 4] }])
+        };
+        Words(upto_16!(array, piece, Piece::<T, L, M, N>::COUNT, [0; 4]), PhantomData)
+    } else {
+        let piece = #[inline(always)]
+        |q: usize| {
+            let i = q * in_piece;
+            piece(q, [read_edge(i), if in_other < in_piece { read_edge(i + in_other) } else { [0; 4] }])
+        };
+        Words(upto_16!(array, piece, Piece::<T, L, M, N>::COUNT, [0; 4]), PhantomData)
+    }
+}
+
 /// Writes, clipped to the window.
 ///
 /// # Safety
@@ -384,8 +449,7 @@ fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
     F::join(v, V::from_bits32(shuffle_xor(v.to_bits32(), lanes)))
 }
 
-/// Joins the values of each row. `v` is asked for them where they are used: values that are made anew are not held while
-/// the ways to join them part.
+/// Joins the values of each row.
 ///
 /// # Safety
 /// By the whole block.
@@ -393,29 +457,22 @@ fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
 pub(crate) unsafe fn fold_rows<
     F: Fold<V>,
     V: Value,
-    S: Borrow<Spread<V>>,
     const THREADS: usize,
     C: Chunks,
     const M: usize,
     const N: usize,
 >(
     scratch: &mut Smem,
-    v: impl Fn() -> S,
+    v: &Spread<V>,
     cols: u32,
 ) -> PerLine<V> {
-    let t = tid();
-    let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
-    let mut s = if cols >= N as u32 {
-        let v = v();
-        let v = v.borrow();
+    let s = if cols >= N as u32 {
         partial::<F, V, ByRows<THREADS, C>, M, N>(
             #[inline(always)]
             |i| v.0[i],
         )
     } else {
-        let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(t).1);
-        let v = v();
-        let v = v.borrow();
+        let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(tid()).1);
         partial::<F, V, ByRows<THREADS, C>, M, N>(
             #[inline(always)]
             |i| {
@@ -424,6 +481,63 @@ pub(crate) unsafe fn fold_rows<
             },
         )
     };
+    // SAFETY: the caller's.
+    unsafe { join_row::<F, V, THREADS, C, M>(scratch, s) }
+}
+
+/// Joins `f` of the elements of each row: of all that the tile can hold if `all`, else of those that are inside. Values
+/// are made where they are used, a piece at a time.
+///
+/// # Safety
+/// By the whole block.
+#[inline(always)]
+pub(crate) unsafe fn fold_words<
+    F: Fold<V>,
+    T: Element,
+    V: Value,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    scratch: &mut Smem,
+    words: &Words<T>,
+    all: bool,
+    cols: u32,
+    f: impl Fn(T::Value) -> V,
+) -> PerLine<V> {
+    let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
+    let s = if all {
+        partial::<F, V, ByRows<THREADS, C>, M, N>(
+            #[inline(always)]
+            |i| f(value_anew::<T>(&words.0[i / in_piece], i % in_piece)),
+        )
+    } else {
+        let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(tid()).1);
+        partial::<F, V, ByRows<THREADS, C>, M, N>(
+            #[inline(always)]
+            |i| {
+                let (_, across) = <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32);
+                let v = f(value_anew::<T>(&words.0[i / in_piece], i % in_piece));
+                if across < left { v } else { F::START }
+            },
+        )
+    };
+    // SAFETY: the caller's.
+    unsafe { join_row::<F, V, THREADS, C, M>(scratch, s) }
+}
+
+/// Joins what the threads of each row have.
+///
+/// # Safety
+/// By the whole block.
+#[inline(always)]
+unsafe fn join_row<F: Fold<V>, V: Value, const THREADS: usize, C: Chunks, const M: usize>(
+    scratch: &mut Smem,
+    mut s: V,
+) -> PerLine<V> {
+    let t = tid();
+    let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
     if threads > 16 {
         s = join_across::<F, V>(s, 16);
     }
@@ -458,6 +572,48 @@ pub(crate) unsafe fn fold_rows<
         upto_64!(each, join, ByRows::<THREADS, C>::threads_of_row(M) / 32);
         scratch.0 ^= HALF;
     }
+    PerLine::splat(s, 1)
+}
+
+/// Where the blocks of a cluster leave values for this one, in the first half, behind what reductions of rows use of it:
+/// a word for each block, twice, used by turns.
+const EXCHANGE: usize = 128;
+const EXCHANGE_TURN: usize = 64;
+
+/// Joins the one value that each block of the cluster has.
+///
+/// # Safety
+/// By all blocks of the cluster, in all of which `exchanges` is equal: how often they have done this before.
+#[inline(always)]
+pub(crate) unsafe fn join_cluster<F: Fold<V>, V: Value, const CLUSTER: usize>(
+    scratch: Smem,
+    _: Place,
+    exchanges: u32,
+    v: &PerLine<V>,
+) -> PerLine<V> {
+    if CLUSTER == 1 {
+        return PerLine::splat(v.0[0], 1);
+    }
+    if exchanges == 0 {
+        // the others have begun: before that their memory is not there
+        cluster_barrier();
+    }
+    // A block that writes for the second time to one half has passed the meeting of the turn between, and so have,
+    // before that, all readers of the first time.
+    let half = Smem(scratch.0 & !HALF).add(EXCHANGE).add((exchanges % 2) as usize * EXCHANGE_TURN);
+    // SAFETY: every block has a word of its own in every other's half; written by one thread for each of them.
+    unsafe { half.add(cluster_rank() as usize * 4).store_u32_to_peers(v.0[0].to_bits32(), CLUSTER as u32) };
+    cluster_barrier();
+    // SAFETY: written before the meeting.
+    let mut s = V::from_bits32(unsafe { half.load_u32() });
+    let mut join = #[inline(always)]
+    |rank: usize| {
+        if rank > 0 {
+            // SAFETY: as above.
+            s = F::join(s, V::from_bits32(unsafe { half.add(rank * 4).load_u32() }));
+        }
+    };
+    upto_16!(each, join, CLUSTER);
     PerLine::splat(s, 1)
 }
 

@@ -17,6 +17,8 @@ use crate::view::Provenance;
 pub enum Grid {
     /// A block (or cluster) for each tile of the first output.
     PerTile,
+    /// The same, and never fewer: the kernel takes a single tile a block.
+    OneTile,
     /// As many blocks as run at once, at most one a tile; each works through its share of the tiles.
     Persistent,
 }

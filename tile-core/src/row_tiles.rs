@@ -183,7 +183,20 @@ impl<T: Element, const M: usize, const N: usize> RowTilesMut<'_, T, M, N> {
     }
 }
 
-impl<T: Element, const M: usize, const N: usize> RowTilesMut<'_, T, M, N> {
+impl<'a, T: Element, const M: usize, const N: usize> RowTilesMut<'a, T, M, N> {
+    /// The running block's tile and its number, for kernels of `grid = one_tile`: there is a block for each tile.
+    #[inline(always)]
+    pub fn single(self) -> Option<(u32, TileMut<'a, T, M, N>)> {
+        let (i, _workers) = self.worker();
+        let tiles = self.raw.tiles(M as u32);
+        #[cfg(not(target_arch = "nvptx64"))]
+        assert!(_workers >= tiles, "fewer blocks than tiles: a kernel that takes a single one has `grid = one_tile`");
+        if i >= tiles {
+            return None;
+        }
+        // Workers have numbers of their own, and a tile each.
+        Some((i, TileMut::new(self.raw.window(self.base, i, M as u32))))
+    }
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]
     fn worker(&self) -> (u32, u32) {

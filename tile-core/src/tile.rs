@@ -163,6 +163,36 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         Fetched { words, rows, cols, zero: false, _p: PhantomData }
     }
 
+    /// As [`combine_row`](Self::combine_row), with two rows and two values for each row of the tile.
+    #[inline(always)]
+    pub fn combine_rows<W: Element, P: Value, const CLUSTER: usize>(
+        &self,
+        _cta: &mut Cta<THREADS, CLUSTER>,
+        rows: (TileRef<'_, W, 1, N>, TileRef<'_, W, 1, N>),
+        per_row: (&PerRow<P, M, THREADS>, &PerRow<P, M, THREADS>),
+        f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value + Sync,
+    ) -> Self {
+        let rows = (repeated::<W, M, N>(&rows.0), repeated::<W, M, N>(&rows.1));
+        let per_row = (&per_row.0.values, &per_row.1.values);
+        // SAFETY: the rows are shared views'.
+        let words = unsafe {
+            backend::combine_rows::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, (&rows.0, &rows.1), per_row, f)
+        };
+        Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
+    }
+
+    /// `f` of every element and two values of its row, rounded; values are not held.
+    #[inline(always)]
+    pub fn map_rows<P: Value>(
+        &self,
+        per_row: (&PerRow<P, M, THREADS>, &PerRow<P, M, THREADS>),
+        f: impl Fn(T::Value, (P, P)) -> T::Value + Sync,
+    ) -> Self {
+        let per_row = (&per_row.0.values, &per_row.1.values);
+        let words = backend::map_words::<T, P, ByRows<THREADS, C>, M, N>(&self.words, per_row, f);
+        Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
+    }
+
     /// The sum of `f` of each row's values, as `widen().map(f).row_sum(cta)`; the values are not held.
     #[inline(always)]
     pub fn row_sum_of<V: Value, const CLUSTER: usize>(
@@ -170,7 +200,8 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         cta: &mut Cta<THREADS, CLUSTER>,
         f: impl Fn(T::Value) -> V + Sync,
     ) -> PerRow<V, M, THREADS> {
-        self.fold_rows_of::<Sum, V, CLUSTER>(cta, f)
+        let all = self.counts_for_nothing::<Sum, V>(f(T::Value::ZERO));
+        self.fold_rows::<Sum, u32, V, CLUSTER>(cta, &PerRow::splat(0), all, #[inline(always)] |x, _| f(x))
     }
 
     /// The greatest of `f` of each row's values; NaN if one is.
@@ -180,20 +211,45 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         cta: &mut Cta<THREADS, CLUSTER>,
         f: impl Fn(T::Value) -> V + Sync,
     ) -> PerRow<V, M, THREADS> {
-        self.fold_rows_of::<Greatest, V, CLUSTER>(cta, f)
+        let all = self.counts_for_nothing::<Greatest, V>(f(T::Value::ZERO));
+        self.fold_rows::<Greatest, u32, V, CLUSTER>(cta, &PerRow::splat(0), all, #[inline(always)] |x, _| f(x))
+    }
+
+    /// The sum of `f` of each row's values and the value of their row.
+    #[inline(always)]
+    pub fn row_sum_with<P: Value, V: Value, const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        per_row: &PerRow<P, M, THREADS>,
+        f: impl Fn(T::Value, P) -> V + Sync,
+    ) -> PerRow<V, M, THREADS> {
+        self.fold_rows::<Sum, P, V, CLUSTER>(cta, per_row, false, f)
+    }
+
+    /// Whether elements outside need not be left out: they are zero, of which `f` has made what a reduction starts with.
+    #[inline(always)]
+    fn counts_for_nothing<F: Fold<V>, V: Value>(&self, f_of_zero: V) -> bool {
+        self.zero && f_of_zero.to_bits32() == F::START.to_bits32()
     }
 
     #[inline(always)]
-    fn fold_rows_of<F: Fold<V>, V: Value, const CLUSTER: usize>(
+    fn fold_rows<F: Fold<V>, P: Value, V: Value, const CLUSTER: usize>(
         &self,
         cta: &mut Cta<THREADS, CLUSTER>,
-        f: impl Fn(T::Value) -> V + Sync,
+        per_row: &PerRow<P, M, THREADS>,
+        all: bool,
+        f: impl Fn(T::Value, P) -> V,
     ) -> PerRow<V, M, THREADS> {
-        // elements outside that are zero, and count for nothing when `f` has seen them, need not be left out
-        let all = self.zero && f(T::Value::ZERO).to_bits32() == F::START.to_bits32();
         // SAFETY: the whole block is here: its token is borrowed exclusively.
         let values = unsafe {
-            backend::fold_words::<F, T, V, THREADS, C, M, N>(&mut cta.scratch, &self.words, all, self.cols, f)
+            backend::fold_words::<F, T, P, V, THREADS, C, M, N>(
+                &mut cta.scratch,
+                &self.words,
+                &per_row.values,
+                all,
+                self.cols,
+                f,
+            )
         };
         PerRow { values }
     }
@@ -503,12 +559,24 @@ impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
         elements: &Fetched<T, M, N, L>,
     ) {
         const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
-        self.write(cta, elements)
+        self.write::<L, false, THREADS, CLUSTER>(cta, elements)
+    }
+
+    /// As [`put`](Self::put), of data that nobody reads soon: it is the first that the L2 cache gives up. Outputs that are
+    /// larger than the cache go to memory faster this way, for they do not push out what is still being read.
+    #[inline(always)]
+    pub fn stream<L: Layout<M, N> + Over<THREADS>, const THREADS: usize, const CLUSTER: usize>(
+        self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        elements: &Fetched<T, M, N, L>,
+    ) {
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        self.write::<L, true, THREADS, CLUSTER>(cta, elements)
     }
 
     /// Of a window that is the block's alone.
     #[inline(always)]
-    fn write<L: Layout<M, N> + Over<THREADS>, const THREADS: usize, const CLUSTER: usize>(
+    fn write<L: Layout<M, N> + Over<THREADS>, const STREAM: bool, const THREADS: usize, const CLUSTER: usize>(
         self,
         cta: &mut Cta<THREADS, CLUSTER>,
         elements: &Fetched<T, M, N, L>,
@@ -518,7 +586,7 @@ impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
             cta.meet();
         }
         // SAFETY: the window is this block's alone, and nobody reads it any more.
-        unsafe { backend::store_words::<T, L, M, N>(&self.window, &elements.words) }
+        unsafe { backend::store_words::<T, L, STREAM, M, N>(&self.window, &elements.words) }
     }
 }
 
@@ -530,7 +598,17 @@ impl<T: Element, const M: usize, const P: usize> PartMut<'_, T, M, P> {
         cta: &mut Cta<THREADS, CLUSTER>,
         elements: &Fetched<T, M, P, L>,
     ) {
-        self.tile.write(cta, elements)
+        self.tile.write::<L, false, THREADS, CLUSTER>(cta, elements)
+    }
+
+    /// As [`put`](Self::put), of data that nobody reads soon: see [`TileMut::stream`].
+    #[inline(always)]
+    pub fn stream<L: Layout<M, P> + Over<THREADS>, const THREADS: usize, const CLUSTER: usize>(
+        self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        elements: &Fetched<T, M, P, L>,
+    ) {
+        self.tile.write::<L, true, THREADS, CLUSTER>(cta, elements)
     }
 }
 
@@ -565,6 +643,6 @@ impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
     ) {
         const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
         // SAFETY: the window is this block's alone.
-        unsafe { backend::store_words::<T, ByRows<THREADS, T::Chunk>, M, N>(&self.window(j), &tile.round().words) }
+        unsafe { backend::store_words::<T, ByRows<THREADS, T::Chunk>, false, M, N>(&self.window(j), &tile.round().words) }
     }
 }

@@ -9,8 +9,8 @@ use syn::{AngleBracketedGenericArguments, Expr, ExprLit, Lit, LitStr, Token, bra
 pub struct Options {
     /// `sm_80` or `sm_90a`.
     pub arch: String,
-    /// `PerTile` or `Persistent`.
-    pub persistent: bool,
+    /// `PerTile`, `OneTile` or `Persistent`.
+    pub grid: Ident,
     /// Blocks that an SM must be able to hold.
     pub min_blocks: Expr,
     /// Name and generic arguments of each instance.
@@ -74,7 +74,7 @@ impl Parse for Options {
     fn parse(input: ParseStream) -> syn::Result<Self> {
         let mut options = Options {
             arch: "sm_80".into(),
-            persistent: false,
+            grid: Ident::new("PerTile", Span::call_site()),
             min_blocks: syn::parse_quote!(1),
             instances: Vec::new(),
         };
@@ -92,11 +92,16 @@ impl Parse for Options {
                 "grid" => {
                     input.parse::<Token![=]>()?;
                     let value: Ident = input.parse()?;
-                    options.persistent = match value.to_string().as_str() {
-                        "persistent" => true,
-                        "per_tile" => false,
-                        _ => return Err(syn::Error::new(value.span(), "expected `per_tile` or `persistent`")),
+                    let grid = match value.to_string().as_str() {
+                        "persistent" => "Persistent",
+                        "one_tile" => "OneTile",
+                        "per_tile" => "PerTile",
+                        _ => {
+                            let message = "expected `per_tile`, `one_tile` or `persistent`";
+                            return Err(syn::Error::new(value.span(), message));
+                        }
                     };
+                    options.grid = Ident::new(grid, Span::call_site());
                 }
                 "min_blocks" => {
                     input.parse::<Token![=]>()?;

@@ -199,7 +199,7 @@ fn entry(
     let arch = &options.arch;
     let min_blocks = &options.min_blocks;
     let min_blocks = substitute(quote!(#min_blocks), map);
-    let grid = if options.persistent { quote!(Persistent) } else { quote!(PerTile) };
+    let grid = &options.grid;
     quote! {
         ::tilewright::__kernel! { #image
             kernel { #kernel }

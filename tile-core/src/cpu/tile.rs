@@ -124,7 +124,7 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
 ///
 /// # Safety
 /// The window is the caller's alone.
-pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const STREAM: bool, const M: usize, const N: usize>(
     w: &Window<T>,
     words: &Words<T>,
 ) {
@@ -154,13 +154,43 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
     combine::<T, W, P, L, M, N>(x, &row, per_row, f)
 }
 
-/// Joins `f` of the elements of each row that are inside.
+/// As [`combine_row`], with two rows and two values for each row.
+///
+/// # Safety
+/// As for [`fetch_tile`].
+pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    rows: (&Window<W>, &Window<W>),
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
+) -> Words<T> {
+    // SAFETY: the caller's.
+    let (w, b) = unsafe { (fetch_tile::<W, L, true, M, N>(rows.0), fetch_tile::<W, L, true, M, N>(rows.1)) };
+    let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
+    let f = |(i, (&x, (&w, &b))): (usize, (&T::Value, (&W::Value, &W::Value)))| {
+        T::from_value(f(x, (w, b), (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value()
+    };
+    Words(all.map(f).collect())
+}
+
+/// `f` of every element and its row's two values, rounded.
+pub(crate) fn map_words<T: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (P, P)) -> T::Value,
+) -> Words<T> {
+    let all = x.0.iter().enumerate();
+    Words(all.map(|(i, &x)| T::from_value(f(x, (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value()).collect())
+}
+
+/// Joins `f` of the elements of each row that are inside, and the row's value.
 ///
 /// # Safety
 /// As for [`fold_rows`].
 pub(crate) unsafe fn fold_words<
     F: Fold<V>,
     T: Element,
+    P: Value,
     V: Value,
     const THREADS: usize,
     C: Chunks,
@@ -169,11 +199,12 @@ pub(crate) unsafe fn fold_words<
 >(
     scratch: &mut Smem,
     words: &Words<T>,
+    per_row: &PerLine<P>,
     _all: bool,
     cols: u32,
-    f: impl Fn(T::Value) -> V,
+    f: impl Fn(T::Value, P) -> V,
 ) -> PerLine<V> {
-    let values = Spread(words.0.iter().map(|&v| f(v)).collect());
+    let values = Spread(words.0.iter().enumerate().map(|(i, &v)| f(v, per_row.0[i / N])).collect());
     // SAFETY: the caller's.
     unsafe { fold_rows::<F, V, THREADS, C, M, N>(scratch, &values, cols) }
 }

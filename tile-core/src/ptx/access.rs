@@ -65,22 +65,25 @@ pub(super) unsafe fn load_piece<const KEEP: bool>(bytes: usize, to: u64, l: Limi
     [x, y, z, w]
 }
 
-/// Writes the first `bytes` (4, 8 or 16) of `words` if inside.
+/// Writes the first `bytes` (4, 8 or 16) of `words` if inside. With `STREAM`, they are the first that the L2 cache gives up.
 ///
 /// # Safety
 /// If inside, they are the thread's to write, and aligned.
 #[inline(always)]
-pub(super) unsafe fn store_piece(bytes: usize, to: u64, words: [u32; 4], l: Limits) {
+pub(super) unsafe fn store_piece<const STREAM: bool>(bytes: usize, to: u64, words: [u32; 4], l: Limits) {
     let [x, y, z, w] = words;
     macro_rules! st {
         ($text:literal, $($r:ident)*) => { access!(if_inside!($text), l, to, $($r = in(reg32) $r,)* options(nostack)) };
     }
     // SAFETY: the caller's.
     unsafe {
-        match bytes {
-            16 => st!("@p st.global.v4.b32 [{to}], {{{x}, {y}, {z}, {w}}};", x y z w),
-            8 => st!("@p st.global.v2.b32 [{to}], {{{x}, {y}}};", x y),
-            _ => st!("@p st.global.b32 [{to}], {x};", x),
+        match (bytes, STREAM) {
+            (16, false) => st!("@p st.global.v4.b32 [{to}], {{{x}, {y}, {z}, {w}}};", x y z w),
+            (8, false) => st!("@p st.global.v2.b32 [{to}], {{{x}, {y}}};", x y),
+            (_, false) => st!("@p st.global.b32 [{to}], {x};", x),
+            (16, true) => st!("@p st.global.cs.v4.b32 [{to}], {{{x}, {y}, {z}, {w}}};", x y z w),
+            (8, true) => st!("@p st.global.cs.v2.b32 [{to}], {{{x}, {y}}};", x y),
+            (_, true) => st!("@p st.global.cs.b32 [{to}], {x};", x),
         }
     }
 }

@@ -323,15 +323,74 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
     let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
+    by_pieces::<T, L, M, N, _>(
+        #[inline(always)]
+        |q| (q, anew::<T>(x.0[q])),
+        #[inline(always)]
+        |(q, x), k| {
+            let i = q * in_piece + k;
+            f(value::<T>(x, k), value::<W>(&other.0[i / in_other], i % in_other), per_row.0[0])
+        },
+    )
+}
+
+/// A row that is read where its elements are needed, and kept in the L1 cache.
+struct Repeated<W> {
+    share: Share<W>,
+    all_whole: bool,
+}
+impl<W: Element> Repeated<W> {
+    #[inline(always)]
+    fn of<L: Layout<M, N>, const M: usize, const N: usize>(w: &Window<W>) -> Self {
+        Repeated { share: Share::of::<L, M, N>(w), all_whole: Piece::<W, L, M, N>::all_whole(w) }
+    }
+    /// The counterparts of the `in_piece` elements from register `i` on: one piece, or two. Only if `edges` are they read
+    /// by element where they must be.
+    ///
+    /// # Safety
+    /// As for [`fetch_tile`].
+    #[inline(always)]
+    unsafe fn read<L: Layout<M, N>, const M: usize, const N: usize>(
+        &self,
+        i: usize,
+        in_piece: usize,
+        edges: bool,
+    ) -> [[u32; 4]; 2] {
+        let one = #[inline(always)]
+        |i: usize| {
+            let bytes = const { Piece::<W, L, M, N>::BYTES };
+            let from = self.share.address::<L, M, N>(i);
+            // SAFETY: aligned, and inside the window.
+            let words = unsafe { load_piece::<true>(bytes, from, self.share.piece::<L, M, N>(i)) };
+            if !edges {
+                return words;
+            }
+            // SAFETY: inside the window.
+            unsafe { load_edge(size_of::<W>(), bytes, from, self.share.edge::<L, M, N>(i), words) }
+        };
+        let elements = const { Piece::<W, L, M, N>::ELEMENTS };
+        [one(i), if elements < in_piece { one(i + elements) } else { [0; 4] }]
+    }
+    /// Element `k` of what `read` gave.
+    #[inline(always)]
+    fn value<L: Layout<M, N>, const M: usize, const N: usize>(words: &[[u32; 4]; 2], k: usize) -> W::Value {
+        let elements = const { Piece::<W, L, M, N>::ELEMENTS };
+        value::<W>(&words[k / elements % 2], k % elements)
+    }
+}
+
+/// `f(i)` of every element, rounded: one piece after the other, so that only the values of one piece are held.
+#[inline(always)]
+fn by_pieces<T: Element, L: Layout<M, N>, const M: usize, const N: usize, S>(
+    start: impl Fn(usize) -> S,
+    f: impl Fn(&S, usize) -> T::Value,
+) -> Words<T> {
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
     let piece = #[inline(always)]
     |q: usize| {
-        let mine = anew::<T>(x.0[q]);
+        let state = start(q);
         let v = #[inline(always)]
-        |k: usize| {
-            let k = k % in_piece;
-            let i = q * in_piece + k;
-            f(value::<T>(&mine, k), value::<W>(&other.0[i / in_other], i % in_other), per_row.0[0])
-        };
+        |k: usize| f(&state, k % in_piece);
         let per_word = 4 / size_of::<T>();
         [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)]
     };
@@ -349,56 +408,75 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
     per_row: &PerLine<P>,
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
-    let share = Share::of::<L, M, N>(w);
-    let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
-    let all_whole = Piece::<W, L, M, N>::all_whole(w);
-    // the counterparts of one piece are one piece, or two
-    let read = #[inline(always)]
-    |i: usize| {
-        let (from, limits) = (share.address::<L, M, N>(i), share.piece::<L, M, N>(i));
-        // SAFETY: aligned, and inside the window.
-        unsafe { load_piece::<true>(const { Piece::<W, L, M, N>::BYTES }, from, limits) }
+    let w = Repeated::of::<L, M, N>(w);
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
+    let all = #[inline(always)]
+    |edges: bool| {
+        by_pieces::<T, L, M, N, _>(
+            // SAFETY: the caller's.
+            #[inline(always)]
+            |q| unsafe { (anew::<T>(x.0[q]), w.read::<L, M, N>(q * in_piece, in_piece, edges)) },
+            #[inline(always)]
+            |(x, w), k| f(value::<T>(x, k), Repeated::<W>::value::<L, M, N>(w, k), per_row.0[0]),
+        )
     };
-    let read_edge = #[inline(always)]
-    |i: usize| {
-        let (from, edge) = (share.address::<L, M, N>(i), share.edge::<L, M, N>(i));
-        // SAFETY: inside the window.
-        unsafe { load_edge(size_of::<W>(), const { Piece::<W, L, M, N>::BYTES }, from, edge, read(i)) }
-    };
-    let piece = #[inline(always)]
-    |q: usize, others: [[u32; 4]; 2]| {
-        let mine = anew::<T>(x.0[q]);
-        let v = #[inline(always)]
-        |k: usize| {
-            let k = k % in_piece;
-            f(value::<T>(&mine, k), value::<W>(&others[k / in_other % 2], k % in_other), per_row.0[0])
-        };
-        let per_word = 4 / size_of::<T>();
-        [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)]
-    };
-    if all_whole {
-        let piece = #[inline(always)]
-        |q: usize| {
-            let i = q * in_piece;
-            piece(q, [read(i), if in_other < in_piece { read(i + in_other) } else { [0; 4] }])
-        };
-        Words(upto_16!(array, piece, Piece::<T, L, M, N>::COUNT, [0; 4]), PhantomData)
-    } else {
-        let piece = #[inline(always)]
-        |q: usize| {
-            let i = q * in_piece;
-            piece(q, [read_edge(i), if in_other < in_piece { read_edge(i + in_other) } else { [0; 4] }])
-        };
-        Words(upto_16!(array, piece, Piece::<T, L, M, N>::COUNT, [0; 4]), PhantomData)
-    }
+    if w.all_whole { all(false) } else { all(true) }
 }
 
-/// Writes, clipped to the window.
+/// As [`combine_row`], with two rows and two values for each row.
+///
+/// # Safety
+/// As for [`fetch_tile`].
+#[inline(always)]
+pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    rows: (&Window<W>, &Window<W>),
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
+) -> Words<T> {
+    let (w, b) = (Repeated::of::<L, M, N>(rows.0), Repeated::of::<L, M, N>(rows.1));
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
+    let all = #[inline(always)]
+    |edges: bool| {
+        by_pieces::<T, L, M, N, _>(
+            #[inline(always)]
+            |q| {
+                let i = q * in_piece;
+                // SAFETY: the caller's.
+                let (w, b) = unsafe { (w.read::<L, M, N>(i, in_piece, edges), b.read::<L, M, N>(i, in_piece, edges)) };
+                (anew::<T>(x.0[q]), w, b)
+            },
+            #[inline(always)]
+            |(x, w, b), k| {
+                let of_row = (Repeated::<W>::value::<L, M, N>(w, k), Repeated::<W>::value::<L, M, N>(b, k));
+                f(value::<T>(x, k), of_row, (per_row.0.0[0], per_row.1.0[0]))
+            },
+        )
+    };
+    if w.all_whole && b.all_whole { all(false) } else { all(true) }
+}
+
+/// `f` of every element and its row's two values, rounded.
+#[inline(always)]
+pub(crate) fn map_words<T: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (P, P)) -> T::Value,
+) -> Words<T> {
+    by_pieces::<T, L, M, N, _>(
+        #[inline(always)]
+        |q| anew::<T>(x.0[q]),
+        #[inline(always)]
+        |x, k| f(value::<T>(x, k), (per_row.0.0[0], per_row.1.0[0])),
+    )
+}
+
+/// Writes, clipped to the window. With `STREAM`, what is written is the first that the L2 cache gives up.
 ///
 /// # Safety
 /// The window is the block's alone, and no other thread touches this one's elements.
 #[inline(always)]
-pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const STREAM: bool, const M: usize, const N: usize>(
     w: &Window<T>,
     words: &Words<T>,
 ) {
@@ -409,7 +487,7 @@ pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const M: usize, co
     |q: usize| {
         let (to, limits) = (share.address::<L, M, N>(q * in_piece), share.piece::<L, M, N>(q * in_piece));
         // SAFETY: aligned, and inside the window.
-        unsafe { store_piece(const { Piece::<T, L, M, N>::BYTES }, to, words[q], limits) }
+        unsafe { store_piece::<STREAM>(const { Piece::<T, L, M, N>::BYTES }, to, words[q], limits) }
     };
     upto_16!(each, write, Piece::<T, L, M, N>::COUNT);
     if !Piece::<T, L, M, N>::all_whole(w) {
@@ -485,8 +563,8 @@ pub(crate) unsafe fn fold_rows<
     unsafe { join_row::<F, V, THREADS, C, M>(scratch, s) }
 }
 
-/// Joins `f` of the elements of each row: of all that the tile can hold if `all`, else of those that are inside. Values
-/// are made where they are used, a piece at a time.
+/// Joins `f` of the elements of each row and the row's value: of all elements that the tile can hold if `all`, else of those
+/// that are inside. Values are made where they are used, a piece at a time.
 ///
 /// # Safety
 /// By the whole block.
@@ -494,6 +572,7 @@ pub(crate) unsafe fn fold_rows<
 pub(crate) unsafe fn fold_words<
     F: Fold<V>,
     T: Element,
+    P: Value,
     V: Value,
     const THREADS: usize,
     C: Chunks,
@@ -502,15 +581,16 @@ pub(crate) unsafe fn fold_words<
 >(
     scratch: &mut Smem,
     words: &Words<T>,
+    per_row: &PerLine<P>,
     all: bool,
     cols: u32,
-    f: impl Fn(T::Value) -> V,
+    f: impl Fn(T::Value, P) -> V,
 ) -> PerLine<V> {
     let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
     let s = if all {
         partial::<F, V, ByRows<THREADS, C>, M, N>(
             #[inline(always)]
-            |i| f(value_anew::<T>(&words.0[i / in_piece], i % in_piece)),
+            |i| f(value_anew::<T>(&words.0[i / in_piece], i % in_piece), per_row.0[0]),
         )
     } else {
         let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(tid()).1);
@@ -518,7 +598,7 @@ pub(crate) unsafe fn fold_words<
             #[inline(always)]
             |i| {
                 let (_, across) = <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32);
-                let v = f(value_anew::<T>(&words.0[i / in_piece], i % in_piece));
+                let v = f(value_anew::<T>(&words.0[i / in_piece], i % in_piece), per_row.0[0]);
                 if across < left { v } else { F::START }
             },
         )

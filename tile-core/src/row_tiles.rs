@@ -107,6 +107,15 @@ impl<'a, T: Element, const M: usize, const N: usize> RowTiles<'a, T, M, N> {
     pub fn tile(&self, i: u32) -> TileRef<'a, T, M, N> {
         TileRef::new(self.raw.window(self.base.cast_mut(), i, M as u32))
     }
+    /// The `i`th tile, if all accesses to all of its rows can be of 16 bytes: the address, the stride and the width allow it.
+    /// Kernels whose rows fill the registers have none for elements at the edges.
+    #[inline(always)]
+    pub fn whole_tile(&self, i: u32) -> Option<TileRef<'a, T, M, N>> {
+        if self.raw.whole != self.raw.cols {
+            return None;
+        }
+        Some(TileRef::new(self.tile(i).window.all_whole()))
+    }
     /// The running block's part of the `i`th tile: `P` of its columns, by the block's number in the cluster.
     #[inline(always)]
     pub fn part<const P: usize, const THREADS: usize, const CLUSTER: usize>(
@@ -135,6 +144,10 @@ unsafe impl<T: Element, const M: usize, const N: usize> Send for RowTilesMut<'_,
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl<'a, T: Element, const M: usize, const N: usize> RowTiles<'a, T, M, N> {
+    /// Whether [`whole_tile`](Self::whole_tile) has tiles.
+    pub fn is_whole(&self) -> bool {
+        self.raw.whole == self.raw.cols
+    }
     /// # Safety
     /// As for [`Tiles::from_raw`](crate::view::Tiles::from_raw), `raw` being [`RawRows::of`] this base and this view.
     /// There are at most `N` columns.
@@ -147,6 +160,10 @@ impl<'a, T: Element, const M: usize, const N: usize> RowTiles<'a, T, M, N> {
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl<'a, T: Element, const M: usize, const N: usize> RowTilesMut<'a, T, M, N> {
+    /// Whether [`single_whole`](Self::single_whole) has a tile.
+    pub fn is_whole(&self) -> bool {
+        self.raw.whole == self.raw.cols
+    }
     /// # Safety
     /// As for [`TilesMut::from_raw`](crate::view::TilesMut::from_raw), `raw` being [`RawRows::of`] this base and this
     /// view. There are at most `N` columns.
@@ -196,6 +213,15 @@ impl<'a, T: Element, const M: usize, const N: usize> RowTilesMut<'a, T, M, N> {
         }
         // Workers have numbers of their own, and a tile each.
         Some((i, TileMut::new(self.raw.window(self.base, i, M as u32))))
+    }
+    /// As [`single`](Self::single), if all accesses to all rows can be of 16 bytes. Else nothing is written.
+    #[inline(always)]
+    pub fn single_whole(self) -> Option<(u32, TileMut<'a, T, M, N>)> {
+        if self.raw.whole != self.raw.cols {
+            return None;
+        }
+        let (i, tile) = self.single()?;
+        Some((i, TileMut::new(tile.window.all_whole())))
     }
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]

@@ -612,6 +612,32 @@ impl<T: Element, const M: usize, const P: usize> PartMut<'_, T, M, P> {
     }
 }
 
+impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
+    /// What [`Fetched::combine_row`] gives, streamed, a piece after the other: for rows that fill the registers.
+    #[inline(always)]
+    pub fn stream_row<W: Element, P: Value, const THREADS: usize>(
+        self,
+        _cta: &mut Cta<THREADS>,
+        x: &Fetched<T, M, N, ByRows<THREADS, T::Chunk>>,
+        row: TileRef<'_, W, 1, N>,
+        per_row: &PerRow<P, M, THREADS>,
+        f: impl Fn(T::Value, W::Value, P) -> T::Value + Sync,
+    ) {
+        let row = repeated::<W, M, N>(&row);
+        // SAFETY: the window is this block's alone, written in the layout in which it reads its tiles; the row is a
+        // shared view's.
+        unsafe {
+            backend::stream_row::<T, W, P, ByRows<THREADS, T::Chunk>, M, N>(
+                &self.window,
+                &x.words,
+                &row,
+                &per_row.values,
+                f,
+            )
+        }
+    }
+}
+
 /// The number of the layout in which a block reads its own tiles; it need not be able to hold the tile.
 trait Own<const M: usize, const N: usize> {
     const ID: usize;

@@ -112,6 +112,11 @@ impl<T> Window<T> {
             ..*self
         }
     }
+    /// The same, known to be accessible in pieces of 16 bytes: for windows of which that is so.
+    #[inline(always)]
+    pub(crate) fn all_whole(&self) -> Self {
+        Window { whole: Some(self.cols), ..*self }
+    }
     #[inline(always)]
     fn of(base: *mut T, raw: &RawView, i: u32, j: u32, m: u32, n: u32) -> Self {
         let (slab, row) = raw.row_of(i, m);

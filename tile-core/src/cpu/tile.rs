@@ -154,6 +154,21 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
     combine::<T, W, P, L, M, N>(x, &row, per_row, f)
 }
 
+/// [`combine_row`] and [`store_words`] in one.
+///
+/// # Safety
+/// As for both.
+pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    to: &Window<T>,
+    x: &Words<T>,
+    w: &Window<W>,
+    per_row: &PerLine<P>,
+    f: impl Fn(T::Value, W::Value, P) -> T::Value,
+) {
+    // SAFETY: the caller's.
+    unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, f)) }
+}
+
 /// As [`combine_row`], with two rows and two values for each row.
 ///
 /// # Safety

@@ -10,7 +10,7 @@ use core::marker::PhantomData;
 use super::access::{Edge, Limits, load_edge, load_one, load_piece, store_edge, store_piece, value, value_anew, word};
 use super::smem::{Smem, here};
 use super::entry::Place;
-use super::sync::{block_barrier, cluster_barrier, cluster_rank, shuffle_xor, tid};
+use super::sync::{block_barrier, cluster_barrier, cluster_rank, shuffle_xor, tid, warp_barrier};
 use crate::element::{Element, Value};
 use crate::layout::{ByColumns, ByRows, Chunks, Layout, MOST_PER_THREAD};
 use crate::tile::Fold;
@@ -334,7 +334,7 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
     )
 }
 
-/// A row that is read where its elements are needed, and kept in the L1 cache.
+/// A window that is read where its elements are needed.
 struct Repeated<W> {
     share: Share<W>,
     all_whole: bool,
@@ -350,7 +350,7 @@ impl<W: Element> Repeated<W> {
     /// # Safety
     /// As for [`fetch_tile`].
     #[inline(always)]
-    unsafe fn read<L: Layout<M, N>, const M: usize, const N: usize>(
+    unsafe fn read<L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
         &self,
         i: usize,
         in_piece: usize,
@@ -360,11 +360,15 @@ impl<W: Element> Repeated<W> {
         |i: usize| {
             let bytes = const { Piece::<W, L, M, N>::BYTES };
             let from = self.share.address::<L, M, N>(i);
+            let piece = self.share.piece::<L, M, N>(i);
             // SAFETY: aligned, and inside the window.
-            let words = unsafe { load_piece::<true>(bytes, from, self.share.piece::<L, M, N>(i)) };
+            let words = unsafe { load_piece::<KEEP>(bytes, from, piece) };
             if !edges {
                 return words;
             }
+            // One piece after the other: else the elements of all of them would be under way at once, and more of them
+            // than there are registers.
+            warp_barrier();
             // SAFETY: inside the window.
             unsafe { load_edge(size_of::<W>(), bytes, from, self.share.edge::<L, M, N>(i), words) }
         };
@@ -415,10 +419,54 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
         by_pieces::<T, L, M, N, _>(
             // SAFETY: the caller's.
             #[inline(always)]
-            |q| unsafe { (anew::<T>(x.0[q]), w.read::<L, M, N>(q * in_piece, in_piece, edges)) },
+            |q| unsafe { (anew::<T>(x.0[q]), w.read::<L, true, M, N>(q * in_piece, in_piece, edges)) },
             #[inline(always)]
             |(x, w), k| f(value::<T>(x, k), Repeated::<W>::value::<L, M, N>(w, k), per_row.0[0]),
         )
+    };
+    if w.all_whole { all(false) } else { all(true) }
+}
+
+/// [`combine_row`] and [`store_words`] in one, a piece after the other, so that registers are free early. Streamed.
+///
+/// # Safety
+/// As for both.
+#[inline(always)]
+pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    to: &Window<T>,
+    x: &Words<T>,
+    w: &Window<W>,
+    per_row: &PerLine<P>,
+    f: impl Fn(T::Value, W::Value, P) -> T::Value,
+) {
+    if !Piece::<T, L, M, N>::all_whole(to) {
+        // SAFETY: the caller's.
+        unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, f)) };
+        return;
+    }
+    let (w, share) = (Repeated::of::<L, M, N>(w), Share::of::<L, M, N>(to));
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
+    let all = #[inline(always)]
+    |edges: bool| {
+        let piece = #[inline(always)]
+        |q: usize| {
+            let i = q * in_piece;
+            // SAFETY: the caller's.
+            let others = unsafe { w.read::<L, true, M, N>(i, in_piece, edges) };
+            let mine = anew::<T>(x.0[q]);
+            let v = #[inline(always)]
+            |k: usize| {
+                let k = k % in_piece;
+                f(value::<T>(&mine, k), Repeated::<W>::value::<L, M, N>(&others, k), per_row.0[0])
+            };
+            let per_word = 4 / size_of::<T>();
+            let words =
+                [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)];
+            let (to, limits) = (share.address::<L, M, N>(i), share.piece::<L, M, N>(i));
+            // SAFETY: aligned, and inside the window.
+            unsafe { store_piece::<true>(const { Piece::<T, L, M, N>::BYTES }, to, words, limits) }
+        };
+        upto_16!(each, piece, Piece::<T, L, M, N>::COUNT);
     };
     if w.all_whole { all(false) } else { all(true) }
 }
@@ -443,7 +491,7 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
             |q| {
                 let i = q * in_piece;
                 // SAFETY: the caller's.
-                let (w, b) = unsafe { (w.read::<L, M, N>(i, in_piece, edges), b.read::<L, M, N>(i, in_piece, edges)) };
+                let (w, b) = unsafe { (w.read::<L, true, M, N>(i, in_piece, edges), b.read::<L, true, M, N>(i, in_piece, edges)) };
                 (anew::<T>(x.0[q]), w, b)
             },
             #[inline(always)]

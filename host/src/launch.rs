@@ -38,10 +38,15 @@ pub trait Launch: Kernel {
     ///
     /// # Errors
     /// [`Error::Device`] for an argument of another device; what [`prepare`](Self::prepare) says, at first use;
+    /// [`Error::Shape`] for more tiles than a grid has blocks, if the kernel takes one tile a block;
     /// [`Error::NotLoaded`] for a first use during a capture; [`Error::Kernel`] if the kernel fails on the CPU;
     /// [`Error::Driver`].
     fn launch(stream: &Stream, args: Self::Args<'_>) -> Result<()> {
         let tiles = check_args::<Self>(stream.device(), &args)?;
+        if Self::GRID == Grid::OneTile && tiles > MAX_BLOCKS / u64::from(Self::CLUSTER.max(1)) {
+            let expected = format!("at most {MAX_BLOCKS} blocks, one for each tile");
+            return Err(Error::Shape { arg: UNNAMED, expected, found: format!("{tiles} tiles") });
+        }
         match stream.cuda() {
             None => on_cpu::<Self>(stream, args, tiles),
             Some(_) => enqueue::<Self>(stream, args, tiles),
@@ -110,6 +115,7 @@ pub(crate) fn run_on_cpu<K: Kernel>(device: Device, args: K::Args<'_>, tiles: u6
     }
     // Fewer workers than tiles is right too: each takes its share. A few a processor even out unequal tiles.
     let workers = match K::GRID {
+        Grid::OneTile => tiles,
         Grid::PerTile => tiles.min(8 * u64::from(device.multiprocessors())),
         Grid::Persistent => tiles.min(device.multiprocessors().into()),
     };
@@ -125,7 +131,7 @@ pub(crate) fn run_on_cpu<K: Kernel>(device: Device, args: K::Args<'_>, tiles: u6
 fn blocks(grid: Grid, cluster: u32, tiles: u64, resident: u64) -> u32 {
     let cluster = u64::from(cluster.max(1));
     let clusters = match grid {
-        Grid::PerTile => tiles,
+        Grid::PerTile | Grid::OneTile => tiles,
         Grid::Persistent => tiles.min((resident / cluster).max(1)),
     };
     // Folded to what the hardware takes: blocks stride over the tiles.

@@ -5,8 +5,9 @@ use crate::error::{Error, Result, UNNAMED};
 use crate::shape::{Rank, Tileable, raw_view};
 use crate::tensor::Tensor;
 use crate::view::{Place, TensorView, TensorViewMut};
-use tilewright_core::__private::{RawView, TensorMapRequest};
+use tilewright_core::__private::{RawRows, RawView, TensorMapRequest};
 use tilewright_core::element::Element;
+use tilewright_core::row_tiles::{RowTiles, RowTilesMut};
 use tilewright_core::tma::{TensorMap, TmaTiles, TmaTilesMut};
 use tilewright_core::view::{Tiles, TilesMut};
 
@@ -68,6 +69,44 @@ impl<'a, T: Element> TensorViewMut<'a, T, 2> {
         // SAFETY: as for `tiles_mut`; the map is what was asked for.
         Ok(unsafe { TmaTilesMut::from_raw(self.place.base.cast(), raw, map, self.place.provenance()) })
     }
+}
+
+impl<'a, T: Element> TensorView<'a, T, 2> {
+    /// The matrix cut into tiles of `M` whole rows, to read: for kernels that work row by row, on rows of at most `N`
+    /// columns.
+    ///
+    /// # Errors
+    /// As [`TensorView::tiles`]; [`Error::Shape`] for more than `N` columns.
+    pub fn row_tiles<const M: usize, const N: usize>(self) -> Result<RowTiles<'a, T, M, N>> {
+        let raw = raw_rows::<T, M, N>(&self.place)?;
+        // SAFETY: as for `tiles`.
+        Ok(unsafe { RowTiles::from_raw(self.as_ptr(), raw, self.place.provenance()) })
+    }
+}
+
+impl<'a, T: Element> TensorViewMut<'a, T, 2> {
+    /// The matrix cut into tiles of `M` whole rows, to write. See [`TensorView::row_tiles`].
+    ///
+    /// # Errors
+    /// As [`TensorView::row_tiles`].
+    pub fn row_tiles_mut<const M: usize, const N: usize>(self) -> Result<RowTilesMut<'a, T, M, N>> {
+        let raw = raw_rows::<T, M, N>(&self.place)?;
+        // SAFETY: as for `tiles_mut`.
+        Ok(unsafe { RowTilesMut::from_raw(self.place.base.cast(), raw, self.place.provenance()) })
+    }
+}
+
+fn raw_rows<T: Element, const M: usize, const N: usize>(place: &Place<'_, 2>) -> Result<RawRows> {
+    let raw = raw_view(&place.extents, &place.strides, tile::<M, N>())?;
+    let refused = || Error::Shape {
+        arg: UNNAMED,
+        expected: format!("a matrix of at most {N} columns"),
+        found: crate::shape::show(&place.extents),
+    };
+    if raw.cols as usize > N {
+        return Err(refused());
+    }
+    RawRows::of(place.base as u64, size_of::<T>(), &raw).ok_or_else(refused)
 }
 
 /// The tile shape; not empty.

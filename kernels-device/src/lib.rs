@@ -7,5 +7,6 @@ pub mod elementwise;
 pub mod gemm;
 pub mod mla;
 pub mod rmsnorm;
+pub mod tiles;
 
 tilewright::images!();

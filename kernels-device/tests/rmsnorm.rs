@@ -14,67 +14,68 @@ const ODD: Lie = Lie { gap: 3, shift: 1 };
 const LIES: [Lie; 4] = [DENSE, Lie { gap: 16, shift: 0 }, Lie { gap: 0, shift: 1 }, ODD];
 const WIDTHS: [usize; 16] = [1, 3, 96, 100, 128, 192, 511, 576, 1500, 4095, 4096, 7168, 8000, 9000, 32_768, 33_001];
 
-/// What a launch takes, apart from element types: the blocks.
-type Run<T, W> = fn(&Matrix<T>, &Matrix<W>, &mut Matrix<T>, u32);
-type RunResidual<T, W> = fn(&Matrix<T>, &mut Matrix<T>, &Matrix<W>, &mut Matrix<T>, u32);
+/// What a launch takes, apart from element types: what is added to the weights.
+type Run<T, W> = fn(&Matrix<T>, &Matrix<W>, &mut Matrix<T>, f32);
+type RunResidual<T, W> = fn(&Matrix<T>, &mut Matrix<T>, &Matrix<W>, &mut Matrix<T>, f32);
+type Kernels<T, W> = fn(&Matrix<T>, &Matrix<W>) -> Vec<Run<T, W>>;
 
-/// A list of kernels by width, narrowest first: `kernels!(name, Run type, (arguments), element, weight, list)`.
-macro_rules! kernels {
-    ($name:ident, $run:ident, $args:tt, $t:ident, $w:ident; $($width:expr, $k:ident, $cut:ident, [$($shape:literal),*];)*) => {
-        fn $name(cols: usize) -> Vec<$run<$t, $w>> {
-            let all: Vec<(usize, $run<$t, $w>)> =
-                vec![$(($width, kernels!(@one rmsnorm::$k<$t, $w, $($shape),*>, $args, $cut))),*];
-            all.into_iter().filter(|(width, _)| *width >= cols).map(|(_, run)| run).collect()
-        }
-    };
-    (@one $k:ty, plain, $cut:ident) => {
-        |x, w, y, blocks| {
-            backend::run::<$k>((x.tiles(), w.tiles(), y.tiles_mut().schedule($cut), EPS), blocks).unwrap()
-        }
-    };
-    (@one $k:ty, residual, $cut:ident) => {
-        |x, r, w, y, blocks| {
-            let (r, y) = (r.tiles_mut().schedule($cut), y.tiles_mut().schedule($cut));
-            backend::run::<$k>((x.tiles(), r, w.tiles(), y, EPS), blocks).unwrap()
-        }
-    };
-}
+/// All kernels that can hold rows of `cols` columns, narrowest first; the wide one last.
 macro_rules! words {
-    ($plain:ident, $residual:ident, $t:ident, $w:ident) => {
-        kernels!($plain, Run, plain, $t, $w;
-            128, rows, Linear, [32, 128, 256];
-            256, rows, Linear, [16, 256, 256];
-            512, rows, Linear, [8, 512, 256];
-            1024, rows, Linear, [4, 1024, 256];
-            2048, rows, Linear, [2, 2048, 256];
-            4096, rows, Linear, [1, 4096, 256];
-            7168, long_rows, Linear, [1, 7168, 448];
-            8192, long_rows, Linear, [1, 8192, 512];
-            16384, longest_rows, Linear, [1, 16384, 1024];
-            usize::MAX, wide, Strips, [];
-        );
-        words!(@residual $residual, $t, $w);
+    ($plain:ident, $residual:ident, $t:ident, $w:ident, $list:ident) => {
+        tilewright_kernels::__row_tiles!(words! { @from $list $plain $residual $t $w });
     };
-    (@residual $residual:ident, $t:ident, $w:ident) => {
-        kernels!($residual, RunResidual, residual, $t, $w;
-            128, rows_residual, Linear, [32, 128, 256];
-            256, rows_residual, Linear, [16, 256, 256];
-            512, rows_residual, Linear, [8, 512, 256];
-            1024, rows_residual, Linear, [4, 1024, 256];
-            2048, rows_residual, Linear, [2, 2048, 256];
-            4096, rows_residual, Linear, [1, 4096, 256];
-            7168, long_rows_residual, Linear, [1, 7168, 448];
-            8192, long_rows_residual, Linear, [1, 8192, 512];
-            16384, longest_rows_residual, Linear, [1, 16384, 1024];
-            usize::MAX, wide_residual, Strips, [];
-        );
+    (@from halves $plain:ident $residual:ident $t:ident $w:ident; halves $list:tt singles $others:tt) => {
+        words!(@define $plain $residual $t $w $list [<32768, 2>, <65536, 1>]);
+    };
+    (@from singles $plain:ident $residual:ident $t:ident $w:ident; halves $others:tt singles $list:tt) => {
+        words!(@define $plain $residual $t $w $list [<32768, 1>]);
+    };
+    (@define $plain:ident $residual:ident $t:ident $w:ident
+        [$(<$m:literal, $n:literal, $threads:literal, $blocks:literal>),*] [$(<$long:literal, $b:literal>),*]) => {
+        fn $plain(x: &Matrix<$t>, w: &Matrix<$w>) -> Vec<Run<$t, $w>> {
+            let cols = x.cols();
+            let mut all: Vec<Run<$t, $w>> = Vec::new();
+            $(if cols <= $n {
+                all.push(|x, w, y, c| {
+                    let tiles = x.rows().div_ceil($m) as u32;
+                    let args = (x.row_tiles(), w.row_tiles(), y.row_tiles_mut(), EPS, c);
+                    backend::run::<rmsnorm::rows::plain<$t, $w, $m, $n, $threads, $blocks>>(args, tiles).unwrap()
+                });
+            })*
+            $(if cols <= $long && x.row_tiles::<1, $long>().is_whole() && w.row_tiles::<1, $long>().is_whole() {
+                all.push(|x, w, y, c| {
+                    let args = (x.row_tiles(), w.row_tiles(), y.row_tiles_mut(), EPS, c);
+                    backend::run::<rmsnorm::long::plain<$t, $w, $long, $b>>(args, x.rows() as u32).unwrap()
+                });
+            })*
+            all.push(|x, w, y, c| {
+                let args = (x.tiles(), w.tiles(), y.tiles_mut().schedule(Strips), EPS, c);
+                backend::run::<rmsnorm::wide::plain<$t, $w>>(args, 3).unwrap()
+            });
+            all
+        }
+        fn $residual(cols: usize) -> Vec<RunResidual<$t, $w>> {
+            let mut all: Vec<RunResidual<$t, $w>> = Vec::new();
+            $(if cols <= $n {
+                all.push(|x, r, w, y, c| {
+                    let tiles = x.rows().div_ceil($m) as u32;
+                    let args = (x.row_tiles(), r.row_tiles_mut(), w.row_tiles(), y.row_tiles_mut(), EPS, c);
+                    backend::run::<rmsnorm::rows::residual<$t, $w, $m, $n, $threads, $blocks>>(args, tiles).unwrap()
+                });
+            })*
+            all.push(|x, r, w, y, c| {
+                let (r, y) = (r.tiles_mut().schedule(Strips), y.tiles_mut().schedule(Strips));
+                backend::run::<rmsnorm::wide::residual<$t, $w>>((x.tiles(), r, w.tiles(), y, EPS, c), 3).unwrap()
+            });
+            all
+        }
     };
 }
-words!(f32_f32, f32_f32_residual, f32, f32);
-words!(f16_f16, f16_f16_residual, f16, f16);
-words!(bf16_bf16, bf16_bf16_residual, bf16, bf16);
-words!(f16_f32, f16_f32_residual, f16, f32);
-words!(bf16_f32, bf16_f32_residual, bf16, f32);
+words!(f32_f32, f32_f32_residual, f32, f32, singles);
+words!(f16_f16, f16_f16_residual, f16, f16, halves);
+words!(bf16_bf16, bf16_bf16_residual, bf16, bf16, halves);
+words!(f16_f32, f16_f32_residual, f16, f32, halves);
+words!(bf16_f32, bf16_f32_residual, bf16, f32, halves);
 
 fn weight<W: Element<Value = f32>>(cols: usize, lie: Lie) -> Matrix<W> {
     let data = random(cols, 77);
@@ -95,20 +96,28 @@ fn check<T: Element<Value = f32>, W: Element<Value = f32>>(x: &Matrix<T>, w: &Ma
     y.assert_guards();
 }
 
-fn plain<T: Element<Value = f32>, W: Element<Value = f32>>(kernels: fn(usize) -> Vec<Run<T, W>>) {
+/// The first two and the last two: the tightest fit, the next, and the extreme forms.
+fn some<K>(mut all: Vec<K>) -> Vec<K> {
+    if all.len() > 4 {
+        all.drain(2..all.len() - 2);
+    }
+    all
+}
+
+fn plain<T: Element<Value = f32>, W: Element<Value = f32>>(kernels: Kernels<T, W>) {
     for cols in WIDTHS {
         let w = weight::<W>(cols, if cols % 2 == 0 { DENSE } else { ODD });
         for (rows, lie) in [(1, LIES[0]), (3, LIES[1]), (3, LIES[2]), (if cols > 1000 { 7 } else { 64 }, LIES[3])] {
             let data = random(rows * cols, 5);
             let x = Matrix::from(1, rows, cols, lie, |r, c| data[r * cols + c] * 3.0);
-            for (k, run) in kernels(cols).into_iter().take(2).enumerate() {
+            for (k, run) in some(kernels(&x, &w)).into_iter().enumerate() {
                 let mut y = Matrix::<T>::new(1, rows, cols, lie);
-                run(&x, &w, &mut y, 3);
+                run(&x, &w, &mut y, 0.0);
                 check(&x, &w, &y, &format!("{rows}x{cols}, {lie:?}, kernel {k}"));
                 let mut again = Matrix::<T>::new(1, rows, cols, lie);
-                run(&x, &w, &mut again, 1);
+                run(&x, &w, &mut again, 0.0);
                 let same = (0..rows).all(|r| (0..cols).all(|c| y.get(r, c).to_bits() == again.get(r, c).to_bits()));
-                assert!(same, "{rows}x{cols}: differs between 3 blocks and 1");
+                assert!(same, "{rows}x{cols}: differs from one time to the next");
             }
         }
     }
@@ -122,9 +131,9 @@ fn residual<T: Element<Value = f32>, W: Element<Value = f32>>(kernels: fn(usize)
             let x = Matrix::<T>::from(1, rows, cols, lie, |r, c| dx[r * cols + c]);
             let r0 = Matrix::<T>::from(1, rows, cols, lie, |r, c| dr[r * cols + c] * 9.0);
             let sum = Matrix::<T>::from(1, rows, cols, lie, |r, c| x.get(r, c) + r0.get(r, c));
-            for run in kernels(cols).into_iter().take(2) {
+            for run in some(kernels(cols)) {
                 let (mut y, mut r) = (Matrix::<T>::new(1, rows, cols, lie), r0.clone());
-                run(&x, &mut r, &w, &mut y, 2);
+                run(&x, &mut r, &w, &mut y, 0.0);
                 for i in 0..rows {
                     for c in 0..cols {
                         assert_eq!(r.get(i, c), sum.get(i, c), "residual {i}, {c}");
@@ -166,7 +175,7 @@ fn bf16_rows_with_f32_weight() {
 
 /// Every kernel that serves the width, on rows made by `f`.
 fn special<T: Element<Value = f32>>(
-    kernels: fn(usize) -> Vec<Run<T, T>>,
+    kernels: Kernels<T, T>,
     rows: usize,
     cols: usize,
     f: impl Fn(usize, usize) -> f64,
@@ -175,11 +184,11 @@ fn special<T: Element<Value = f32>>(
     let x = Matrix::from(1, rows, cols, DENSE, f);
     let run = |run: Run<T, T>| {
         let mut y = Matrix::new(1, rows, cols, DENSE);
-        run(&x, &w, &mut y, 2);
+        run(&x, &w, &mut y, 0.0);
         check(&x, &w, &y, "special rows");
         y
     };
-    kernels(cols).into_iter().map(run).collect()
+    some(kernels(&x, &w)).into_iter().map(run).collect()
 }
 
 #[test]
@@ -237,6 +246,31 @@ fn every_position_counts() {
     special(f32_f32, 513, 513, |r, c| if r == c { 1.0 } else { 0.0 });
 }
 
+#[test]
+fn weights_can_be_stored_as_differences_from_one() {
+    let (x, w) = (Matrix::<f32>::from(1, 2, 96, DENSE, |r, c| (r + c) as f64), Matrix::from(1, 1, 96, DENSE, |_, c| c as f64));
+    let whole = Matrix::<f32>::from(1, 1, 96, DENSE, |_, c| c as f64 + 1.0);
+    for (run, full) in f32_f32(&x, &w).into_iter().zip(f32_f32(&x, &whole)) {
+        let (mut y, mut z) = (Matrix::new(1, 2, 96, DENSE), Matrix::new(1, 2, 96, DENSE));
+        run(&x, &w, &mut y, 1.0);
+        full(&x, &whole, &mut z, 0.0);
+        assert_eq!(y.bits(), z.bits());
+    }
+}
+
+#[test]
+fn two_blocks_share_a_row() {
+    for (rows, cols, lie) in [(3, 65536, DENSE), (2, 40_001, ODD), (2, 32_768, DENSE), (1, 7, DENSE)] {
+        let data = random(rows * cols, 5);
+        let x = Matrix::<f32>::from(1, rows, cols, lie, |r, c| data[r * cols + c] * 3.0);
+        let w = weight::<f32>(cols, DENSE);
+        let mut y = Matrix::<f32>::new(1, rows, cols, lie);
+        let args = (x.row_tiles(), w.row_tiles(), y.row_tiles_mut(), EPS, 0.0);
+        backend::run::<rmsnorm::pairs::plain<f32, f32>>(args, rows as u32).unwrap();
+        check(&x, &w, &y, &format!("pairs {rows}x{cols}"));
+    }
+}
+
 macro_rules! channels {
     ($t:ty, $w:ty, $capacity:literal, $n:literal, $threads:literal, $cases:expr) => {
         for (slabs, channels, positions, lie) in $cases {
@@ -245,7 +279,7 @@ macro_rules! channels {
             let w = Matrix::<$w>::from(1, channels, 1, DENSE, |r, _| 1.0 + r as f64 / channels as f64);
             let mut y = Matrix::<$t>::new(slabs, channels, positions, lie);
             let args = (x.tiles(), w.tiles(), y.tiles_mut(), EPS);
-            backend::run::<rmsnorm::channels<$t, $w, $capacity, $n, $threads>>(args, 3).unwrap();
+            backend::run::<rmsnorm::channels::channels<$t, $w, $capacity, $n, $threads>>(args, 3).unwrap();
             for slab in 0..slabs {
                 for p in 0..positions {
                     let at = |m: &Matrix<$t>, c: usize| m.get(slab * channels + c, p);
@@ -279,7 +313,7 @@ fn no_rows_and_no_columns_are_nothing_to_do() {
     for (rows, cols) in [(0, 5), (5, 0)] {
         let (x, w) = (Matrix::<f32>::new(1, rows, cols, DENSE), Matrix::<f32>::new(1, 1, cols, DENSE));
         let mut y = Matrix::<f32>::new(1, rows, cols, Lie { gap: 1, shift: 0 });
-        f32_f32(cols)[0](&x, &w, &mut y, 2);
+        f32_f32(&x, &w)[0](&x, &w, &mut y, 0.0);
         y.assert_guards();
     }
 }

@@ -1,11 +1,10 @@
-//! RMSNorm of rows: `y = x / sqrt(mean(x^2) + eps) * w`, and of `x + r`. Sums are f32; one rounding at the end.
+//! RMSNorm of rows: `y = x / sqrt(mean(x^2) + eps) * (w + offset)`, and of `x + r`. Sums are f32; one rounding at the end.
 
 use tilewright_core::element::{Element, bf16, f16};
 use tilewright_core::schedule::Strips;
 use tilewright_host::{Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
-use tilewright_kernels::rmsnorm::{
-    long_rows, long_rows_residual, longest_rows, longest_rows_residual, rows, rows_residual, wide, wide_residual,
-};
+use tilewright_kernels::__row_tiles;
+use tilewright_kernels::rmsnorm::{long, pairs, rows, wide};
 
 mod sealed {
     pub trait Sealed<W> {}
@@ -22,12 +21,27 @@ type Out<'a, T> = TensorViewMut<'a, T, 2>;
 )]
 pub trait Normed<W: Element>: Element<Value = f32> + sealed::Sealed<W> {
     #[doc(hidden)]
-    fn plain(s: &Stream, x: In<'_, Self>, w: In<'_, W>, y: Out<'_, Self>, eps: f32) -> Result<()>;
+    fn plain(s: &Stream, x: In<'_, Self>, w: In<'_, W>, y: Out<'_, Self>, c: Scaling) -> Result<()>;
     #[doc(hidden)]
-    fn residual(s: &Stream, x: In<'_, Self>, r: Out<'_, Self>, w: In<'_, W>, y: Out<'_, Self>, eps: f32) -> Result<()>;
+    fn residual(s: &Stream, x: In<'_, Self>, r: Out<'_, Self>, w: In<'_, W>, y: Out<'_, Self>, c: Scaling)
+    -> Result<()>;
 }
 
-/// `y = x / sqrt(mean(x^2) + eps) * w`, row by row. `x` and `y` are of any number of rows and columns, of any row stride
+/// What rows are scaled by, beside their weights. An `f32` is an `eps` with no offset.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaling {
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Added to every weight: 1 for weights that are stored as what they differ from 1 by.
+    pub offset: f32,
+}
+impl From<f32> for Scaling {
+    fn from(eps: f32) -> Self {
+        Scaling { eps, offset: 0.0 }
+    }
+}
+
+/// `y = x / sqrt(mean(x^2) + eps) * w`, row by row; `eps` is a number, or a [`Scaling`]. `x` and `y` are of any number of rows and columns, of any row stride
 /// and alignment; `w` has as many elements as a row.
 ///
 /// # Errors
@@ -52,7 +66,7 @@ pub fn rmsnorm<T: Normed<W>, W: Element>(
     x: TensorView<'_, T, 2>,
     w: TensorView<'_, W, 1>,
     y: TensorViewMut<'_, T, 2>,
-    eps: f32,
+    eps: impl Into<Scaling>,
 ) -> Result<()> {
     let [m, n] = x.extents();
     same("y", [m, n], y.extents())?;
@@ -60,7 +74,36 @@ pub fn rmsnorm<T: Normed<W>, W: Element>(
     if m == 0 || n == 0 {
         return Ok(());
     }
-    T::plain(stream, x, w, y, eps)
+    T::plain(stream, x, w, y, eps.into())
+}
+
+/// As [`rmsnorm`], in place.
+///
+/// # Errors
+/// As for [`rmsnorm`].
+///
+/// ```
+/// use tilewright::ops::rmsnorm::{Scaling, rmsnorm_in_place};
+/// use tilewright::prelude::*;
+///
+/// let stream = Device::best().stream()?;
+/// let mut x = Tensor::<f32, 2>::from_slice(&stream, [1, 2], &[3.0, 4.0])?;
+/// let w = Tensor::<f32, 1>::zeros(&stream, [2])?;
+/// rmsnorm_in_place(&stream, x.view_mut(), w.view(), Scaling { eps: 0.0, offset: 1.0 })?;
+/// assert!((x.to_vec(&stream)?[1] - 4.0 / 12.5f32.sqrt()).abs() < 1e-6);
+/// # Ok::<(), Error>(())
+/// ```
+pub fn rmsnorm_in_place<T: Normed<W>, W: Element>(
+    stream: &Stream,
+    mut x: TensorViewMut<'_, T, 2>,
+    w: TensorView<'_, W, 1>,
+    eps: impl Into<Scaling>,
+) -> Result<()> {
+    let (device, extents, strides) = (x.device(), x.extents(), x.strides());
+    // SAFETY: the memory is borrowed exclusively during the call, and in use by what `y` notes after it. A kernel of this
+    // module reads an element in the thread that writes it, and before.
+    let input = unsafe { TensorView::from_raw(&device, x.as_mut_ptr().cast_const(), extents, strides)? };
+    rmsnorm(stream, input, w, x, eps)
 }
 
 /// As [`rmsnorm`], of `x + r`: the sum is rounded to the element type, takes the place of `residual`, and is normed.
@@ -73,7 +116,7 @@ pub fn rmsnorm_residual<T: Normed<W>, W: Element>(
     residual: TensorViewMut<'_, T, 2>,
     w: TensorView<'_, W, 1>,
     y: TensorViewMut<'_, T, 2>,
-    eps: f32,
+    eps: impl Into<Scaling>,
 ) -> Result<()> {
     let [m, n] = x.extents();
     same("residual", [m, n], residual.extents())?;
@@ -82,7 +125,7 @@ pub fn rmsnorm_residual<T: Normed<W>, W: Element>(
     if m == 0 || n == 0 {
         return Ok(());
     }
-    T::residual(stream, x, residual, w, y, eps)
+    T::residual(stream, x, residual, w, y, eps.into())
 }
 
 fn same(arg: &'static str, [m, n]: [usize; 2], [fm, fnd]: [usize; 2]) -> Result<()> {
@@ -101,52 +144,101 @@ fn weights<W: Element>(w: TensorView<'_, W, 1>, n: usize) -> Result<TensorView<'
     w.reshape([1, n]).arg("w")
 }
 
-/// Picks the kernel whose tile holds a row with the least to spare, of those for its form.
+/// Picks the kernel whose tile holds a row with the least to spare, of those in the list for its elements.
 macro_rules! by_width {
-    ((plain) $($rest:tt)*) => {
-        by_width!(@pick $($rest)*; wide;
-            128 rows 32 256, 256 rows 16 256, 512 rows 8 256, 1024 rows 4 256, 2048 rows 2 256, 4096 rows 1 256,
-            7168 long_rows 1 448, 8192 long_rows 1 512, 16384 longest_rows 1 1024)
-    };
-    ((residual) $($rest:tt)*) => {
-        by_width!(@pick $($rest)*; wide_residual;
-            128 rows_residual 32 256, 256 rows_residual 16 256, 512 rows_residual 8 256, 1024 rows_residual 4 256,
-            2048 rows_residual 2 256, 4096 rows_residual 1 256, 7168 long_rows_residual 1 448,
-            8192 long_rows_residual 1 512, 16384 longest_rows_residual 1 1024)
-    };
-    (@pick $s:expr, $n:expr, $t:tt, $w:tt, $order:tt, $eps:expr; $wide:ident;
-        $($width:literal $k:ident $m:literal $threads:literal),*) => {
-        match $n {
-            $(n if n <= $width => by_width!(@launch $s, $k<$t, $w, $m, $width, $threads>, $order, $eps),)*
-            _ => by_width!(@launch $s, $wide<$t, $w>, $order, $eps, schedule Strips),
+    (plain $s:ident $c:ident $t:tt $w:tt ($x:ident, $weight:ident, $y:ident);
+        [$(<$m:literal, $n:literal, $threads:literal, $blocks:literal>),*]) => {
+        match $x.extents()[1] {
+            $(cols if cols <= $n => rows::plain::<$t, $w, $m, $n, $threads, $blocks>::launch($s, (
+                $x.row_tiles().arg("x")?,
+                $weight.row_tiles().arg("w")?,
+                $y.row_tiles_mut().arg("y")?,
+                $c.eps,
+                $c.offset,
+            )),)*
+            _ => wide::plain::<$t, $w>::launch($s, (
+                $x.tiles().arg("x")?,
+                $weight.tiles().arg("w")?,
+                $y.tiles_mut().arg("y")?.schedule(Strips),
+                $c.eps,
+                $c.offset,
+            )),
         }
     };
-    (@launch $s:expr, $k:ident<$($p:tt),*>, ($x:ident, $weight:ident, $y:ident), $eps:expr $(, $cut:ident $how:ident)?) => {
-        $k::<$($p),*>::launch($s, (
-            $x.tiles().arg("x")?,
-            $weight.tiles().arg("w")?,
-            $y.tiles_mut().arg("y")?$(.$cut($how))?,
-            $eps,
-        ))
-    };
-    (@launch $s:expr, $k:ident<$($p:tt),*>, ($x:ident, $r:ident, $weight:ident, $y:ident), $eps:expr $(, $cut:ident $how:ident)?) => {
-        $k::<$($p),*>::launch($s, (
-            $x.tiles().arg("x")?,
-            $r.tiles_mut().arg("residual")?$(.$cut($how))?,
-            $weight.tiles().arg("w")?,
-            $y.tiles_mut().arg("y")?$(.$cut($how))?,
-            $eps,
-        ))
+    (residual $s:ident $c:ident $t:tt $w:tt ($x:ident, $r:ident, $weight:ident, $y:ident);
+        [$(<$m:literal, $n:literal, $threads:literal, $blocks:literal>),*]) => {
+        match $x.extents()[1] {
+            $(cols if cols <= $n => rows::residual::<$t, $w, $m, $n, $threads, $blocks>::launch($s, (
+                $x.row_tiles().arg("x")?,
+                $r.row_tiles_mut().arg("residual")?,
+                $weight.row_tiles().arg("w")?,
+                $y.row_tiles_mut().arg("y")?,
+                $c.eps,
+                $c.offset,
+            )),)*
+            _ => wide::residual::<$t, $w>::launch($s, (
+                $x.tiles().arg("x")?,
+                $r.tiles_mut().arg("residual")?.schedule(Strips),
+                $weight.tiles().arg("w")?,
+                $y.tiles_mut().arg("y")?.schedule(Strips),
+                $c.eps,
+                $c.offset,
+            )),
+        }
     };
 }
 
+/// Whether a row of more than `more` and at most `N` columns can be held by a kernel whose every access is of 16 bytes.
+fn fits_whole<T: Element, W: Element, const N: usize>(
+    more: usize,
+    x: In<'_, T>,
+    w: In<'_, W>,
+    y: &mut Out<'_, T>,
+) -> Result<bool> {
+    let cols = x.extents()[1];
+    Ok(cols > more
+        && cols <= N
+        && x.row_tiles::<1, N>().arg("x")?.is_whole()
+        && w.row_tiles::<1, N>().arg("w")?.is_whole()
+        && y.reborrow().row_tiles_mut::<1, N>().arg("y")?.is_whole())
+}
+
 macro_rules! normed {
-    ($($t:tt $w:tt),*) => {$(
+    (@long halves $t:tt $w:tt $s:ident $x:ident $weight:ident $y:ident $c:ident) => {
+        if fits_whole::<$t, $w, 32768>(16384, $x, $weight, &mut $y)? {
+            return long::plain::<$t, $w, 32768, 2>::launch($s, normed!(@args $x $weight $y $c));
+        }
+        if fits_whole::<$t, $w, 65536>(32768, $x, $weight, &mut $y)? {
+            return long::plain::<$t, $w, 65536, 1>::launch($s, normed!(@args $x $weight $y $c));
+        }
+    };
+    (@long singles $t:tt $w:tt $s:ident $x:ident $weight:ident $y:ident $c:ident) => {
+        if fits_whole::<$t, $w, 32768>(16384, $x, $weight, &mut $y)? {
+            return long::plain::<$t, $w, 32768, 1>::launch($s, normed!(@args $x $weight $y $c));
+        }
+        let clusters = [None, Some((9, 0))].contains(&$s.device().compute_capability());
+        if clusters && ($x.extents()[1] > 16384 && $x.extents()[1] <= 65536) {
+            return pairs::plain::<$t, $w>::launch($s, normed!(@args $x $weight $y $c));
+        }
+    };
+    (@args $x:ident $weight:ident $y:ident $c:ident) => {
+        (
+            $x.row_tiles().arg("x")?,
+            $weight.row_tiles().arg("w")?,
+            $y.row_tiles_mut().arg("y")?,
+            $c.eps,
+            $c.offset,
+        )
+    };
+    (@pick halves $($call:tt)*) => { __row_tiles!(halves! { $($call)* }) };
+    (@pick singles $($call:tt)*) => { __row_tiles!(singles! { $($call)* }) };
+    ($($t:tt $w:tt $list:ident),*) => {$(
         impl sealed::Sealed<$w> for $t {}
         impl Normed<$w> for $t {
             #[inline] // a program pays for the norms it uses alone
-            fn plain(s: &Stream, x: In<'_, $t>, w: In<'_, $w>, y: Out<'_, $t>, eps: f32) -> Result<()> {
-                by_width!((plain) s, x.extents()[1], $t, $w, (x, w, y), eps)
+            fn plain(s: &Stream, x: In<'_, $t>, w: In<'_, $w>, mut y: Out<'_, $t>, c: Scaling) -> Result<()> {
+                normed!(@long $list $t $w s x w y c);
+                normed!(@pick $list plain s c $t $w (x, w, y))
             }
             #[inline]
             fn residual(
@@ -155,11 +247,21 @@ macro_rules! normed {
                 r: Out<'_, $t>,
                 w: In<'_, $w>,
                 y: Out<'_, $t>,
-                eps: f32,
+                c: Scaling,
             ) -> Result<()> {
-                by_width!((residual) s, x.extents()[1], $t, $w, (x, r, w, y), eps)
+                normed!(@pick $list residual s c $t $w (x, r, w, y))
             }
         }
     )*};
 }
-normed!(f32 f32, f16 f16, f16 f32, bf16 bf16, bf16 f32);
+macro_rules! halves {
+    (@ [$($call:tt)*] ; halves $list:tt singles $_others:tt) => { by_width!($($call)*; $list) };
+    (@ [$($call:tt)*] $next:tt $($rest:tt)*) => { halves!(@ [$($call)* $next] $($rest)*) };
+    ($($call:tt)*) => { halves!(@ [] $($call)*) };
+}
+macro_rules! singles {
+    (@ [$($call:tt)*] ; halves $_others:tt singles $list:tt) => { by_width!($($call)*; $list) };
+    (@ [$($call:tt)*] $next:tt $($rest:tt)*) => { singles!(@ [$($call)* $next] $($rest)*) };
+    ($($call:tt)*) => { singles!(@ [] $($call)*) };
+}
+normed!(f32 f32 singles, f16 f16 halves, f16 f32 halves, bf16 bf16 halves, bf16 f32 halves);

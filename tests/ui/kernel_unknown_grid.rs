@@ -1,6 +1,6 @@
 // wrong: a grid that does not exist
 // rule: #[kernel]: what a kernel is
-// expect: check - "expected `per_tile` or `persistent`"
+// expect: check - "expected `per_tile`, `one_tile` or `persistent`"
 #![forbid(unsafe_code)]
 use tilewright::prelude::*;
 

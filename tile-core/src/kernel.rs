@@ -4,6 +4,7 @@
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::backend;
 use crate::element::Element;
+use crate::row_tiles::{RawRows, RowTiles, RowTilesMut};
 use crate::schedule::Schedule;
 use crate::tma::{TmaMeta, TmaTiles, TmaTilesMut};
 use crate::view::{RawView, Tiles, TilesMut};
@@ -16,6 +17,8 @@ use crate::view::Provenance;
 pub enum Grid {
     /// A block (or cluster) for each tile of the first output.
     PerTile,
+    /// The same, and never fewer: the kernel takes a single tile a block.
+    OneTile,
     /// As many blocks as run at once, at most one a tile; each works through its share of the tiles.
     Persistent,
 }
@@ -77,6 +80,13 @@ pub const fn signature(threads: usize, cluster: usize, shared: usize, faults: us
         i += 1;
     }
     hash(&words)
+}
+
+/// As many blocks as an SM can hold.
+#[doc(hidden)]
+pub const fn min_blocks(n: usize) -> u64 {
+    assert!(n >= 1 && n <= 32, "an SM holds 1 to 32 blocks");
+    n as u64
 }
 
 /// Shared memory that every block has before any that a kernel asks for: scratch of reductions.
@@ -161,7 +171,7 @@ pub unsafe trait Kernel: Sized + 'static {
 /// Implemented in this crate alone. `Meta` is `repr(C)` and equal on host and device.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can not be a kernel argument",
-    note = "views (`Tiles`, `TilesMut`, `TmaTiles`, `TmaTilesMut`) and the scalars f32, i32, u32 and u64 can"
+    note = "views (`Tiles`, `TilesMut`, `RowTiles`, `RowTilesMut`, `TmaTiles`, `TmaTilesMut`) and the scalars f32, i32, u32 and u64 can"
 )]
 pub unsafe trait Arg: Sized {
     /// Part of the kernel's signature: kind, element type, tile shape, layout of `Meta`.
@@ -322,6 +332,66 @@ unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for Til
     unsafe fn at(&self, place: backend::Place) -> Self {
         // SAFETY: the caller's.
         unsafe { TilesMut::at(self, place) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
+    }
+}
+
+// SAFETY: `RawRows` is repr(C).
+unsafe impl<T: Element, const M: usize, const N: usize> Arg for RowTiles<'_, T, M, N> {
+    const SIGNATURE: u64 = view_signature::<T, RawRows>(6, M, N, 0);
+    type Meta = RawRows;
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    unsafe fn receive(ptr: *mut u8, meta: RawRows, _: u64) -> Self {
+        // SAFETY: the caller's.
+        unsafe { Self::receive(ptr, meta) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn lower(&self) -> (u64, RawRows) {
+        (self.base as u64, self.raw)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn facts(&self) -> Facts<'_> {
+        Facts { provenance: Some(self.provenance), mutable: false, tiles: None }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    unsafe fn at(&self, _: backend::Place) -> Self {
+        *self
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<T: Element, const M: usize, const N: usize> Arg for RowTilesMut<'_, T, M, N> {
+    const SIGNATURE: u64 = view_signature::<T, RawRows>(7, M, N, 0);
+    type Meta = RawRows;
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    unsafe fn receive(ptr: *mut u8, meta: RawRows, _: u64) -> Self {
+        // SAFETY: the caller's.
+        unsafe { Self::receive(ptr, meta) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn lower(&self) -> (u64, RawRows) {
+        (self.base as u64, self.raw)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn facts(&self) -> Facts<'_> {
+        let tiles = if self.raw.cols == 0 { 0 } else { self.raw.tiles(M as u32) };
+        Facts { provenance: Some(self.provenance), mutable: true, tiles: Some(tiles.into()) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    unsafe fn at(&self, place: backend::Place) -> Self {
+        // SAFETY: the caller's.
+        unsafe { RowTilesMut::at(self, place) }
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn without_owner(mut self) -> Self {

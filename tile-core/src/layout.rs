@@ -181,6 +181,9 @@ impl<const THREADS: usize, C: Chunks, const M: usize, const N: usize> Layout<M, 
     const ID: usize = C::LEN;
     #[inline(always)]
     fn first(t: u32) -> (u32, u32) {
+        if M == 1 {
+            return (0, t * C::LEN as u32);
+        }
         let r = const { Self::threads_of_row(M) as u32 };
         (t / r, t % r * C::LEN as u32)
     }

@@ -11,6 +11,7 @@
 //! | [`layout`] | swizzles, matrix descriptors and register fragments as pure functions |
 //! | [`schedule`] | which block works on which tile |
 //! | [`view`] | global memory cut into tiles: [`Tiles`](view::Tiles), [`TilesMut`](view::TilesMut) |
+//! | [`row_tiles`] | matrices cut into tiles of whole rows |
 //! | [`tile`] | register tiles: load, map, reduce, store |
 //! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
 //! | [`dot`] | block-level products of such tiles |
@@ -47,6 +48,7 @@ pub mod mma;
 pub mod output;
 pub mod pipeline;
 pub mod roles;
+pub mod row_tiles;
 pub mod rows;
 pub mod schedule;
 pub mod shared;
@@ -80,6 +82,7 @@ pub mod prelude {
     pub use crate::output::StoreRows;
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
     pub use crate::roles::{Cta, Output, WarpGroup};
+    pub use crate::row_tiles::{PartMut, RowTiles, RowTilesMut};
     pub use crate::rows::AccRows;
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule, Strips};
     pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
@@ -94,6 +97,8 @@ pub mod __private {
     pub use crate::backend;
     pub use crate::kernel::*;
     pub use crate::roles::{Block, BlockScope};
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub use crate::row_tiles::RawRows;
     pub use crate::shared::Shared;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::tma::TensorMapRequest;

@@ -166,6 +166,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule, const B: usize
                     rows: raw.rows.saturating_sub(y).min((H * STORE_ROWS) as u32),
                     cols: raw.cols.saturating_sub(x).min(N as u32),
                     stride: raw.row_stride,
+                    whole: None,
                 },
                 _p: PhantomData,
             }

@@ -36,6 +36,8 @@ pub struct Cta<'b, const THREADS: usize, const CLUSTER: usize = 1> {
     pub(crate) scratch: Smem,
     pub(crate) place: backend::Place,
     faults: backend::Faults,
+    /// How often the blocks of the cluster have exchanged values.
+    pub(crate) exchanges: u32,
     _p: PhantomData<(NotShared, Within<'b>)>,
 }
 
@@ -135,7 +137,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
     #[doc(hidden)]
     #[inline(always)]
     pub unsafe fn begin(block: &'b BlockScope, scratch: Smem, place: backend::Place) -> Self {
-        Cta { scratch, place, faults: block.0, _p: PhantomData }
+        Cta { scratch, place, faults: block.0, exchanges: 0, _p: PhantomData }
     }
 
     /// Reports `fault` if `wrong`: the host returns the first one of a launch as an error. The kernel goes on, so it takes

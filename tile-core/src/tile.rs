@@ -12,13 +12,13 @@
 //! from an output have the layout of its element type ([`Cta::load_mut`]), and a store of another layout begins with a
 //! barrier.
 
-use core::borrow::Borrow;
 use core::marker::PhantomData;
 
 use crate::backend::{self, PerLine, Spread, Words};
 use crate::element::{Element, Value};
 use crate::layout::{ByColumns, ByRows, Chunks, Layout, Over};
 use crate::roles::Cta;
+use crate::row_tiles::PartMut;
 use crate::view::{StripMut, TileMut, TileRef, Window};
 
 /// `M` x `N` values, spread over the threads of a block as `L` says.
@@ -27,6 +27,8 @@ pub struct Tile<V: Value, const M: usize, const N: usize, L: Layout<M, N>> {
     /// How many rows and columns are inside.
     rows: u32,
     cols: u32,
+    /// What is outside is known to be zero. A constant, once all is inlined.
+    zero: bool,
     _p: PhantomData<L>,
 }
 
@@ -37,6 +39,7 @@ pub struct Fetched<T: Element, const M: usize, const N: usize, L: Layout<M, N>> 
     words: Words<T>,
     rows: u32,
     cols: u32,
+    zero: bool,
     _p: PhantomData<L>,
 }
 
@@ -87,27 +90,34 @@ impl<V: Value, const M: usize, const N: usize, L: Layout<M, N>> Tile<V, M, N, L>
     /// `f` of every element.
     #[inline(always)]
     pub fn map<U: Value>(&self, f: impl Fn(V) -> U + Sync) -> Tile<U, M, N, L> {
-        self.with(self.values.map::<U, L, M, N>(f), self.rows, self.cols)
+        let zero = self.zero && is_zero(f(V::ZERO));
+        self.with(self.values.map::<U, L, M, N>(f), self.rows, self.cols, zero)
     }
 
     /// `f` of every element and its counterpart in `other`.
     #[inline(always)]
     pub fn zip<W: Value, U: Value>(&self, other: &Tile<W, M, N, L>, f: impl Fn(V, W) -> U + Sync) -> Tile<U, M, N, L> {
         let (rows, cols) = (least(self.rows, other.rows), least(self.cols, other.cols));
-        self.with(self.values.zip::<W, U, L, M, N>(&other.values, f), rows, cols)
+        let zero = self.zero && other.zero && is_zero(f(V::ZERO, W::ZERO));
+        self.with(self.values.zip::<W, U, L, M, N>(&other.values, f), rows, cols, zero)
     }
 
     /// The elements nearest to the values.
     #[inline(always)]
     pub fn round<T: Element<Value = V>>(&self) -> Fetched<T, M, N, L> {
         let words = backend::pack::<T, L, M, N>(&self.values);
-        Fetched { words, rows: self.rows, cols: self.cols, _p: PhantomData }
+        Fetched { words, rows: self.rows, cols: self.cols, zero: self.zero, _p: PhantomData }
     }
 
     #[inline(always)]
-    fn with<U: Value>(&self, values: Spread<U>, rows: u32, cols: u32) -> Tile<U, M, N, L> {
-        Tile { values, rows, cols, _p: PhantomData }
+    fn with<U: Value>(&self, values: Spread<U>, rows: u32, cols: u32, zero: bool) -> Tile<U, M, N, L> {
+        Tile { values, rows, cols, zero, _p: PhantomData }
     }
+}
+
+#[inline(always)]
+fn is_zero<V: Value>(v: V) -> bool {
+    v.to_bits32() == 0
 }
 
 impl<T: Element, const M: usize, const N: usize, L: Layout<M, N>> Fetched<T, M, N, L> {
@@ -115,7 +125,7 @@ impl<T: Element, const M: usize, const N: usize, L: Layout<M, N>> Fetched<T, M, 
     #[inline(always)]
     pub fn widen(&self) -> Tile<T::Value, M, N, L> {
         let values = backend::unpack_anew::<T, L, M, N>(&self.words);
-        Tile { values, rows: self.rows, cols: self.cols, _p: PhantomData }
+        Tile { values, rows: self.rows, cols: self.cols, zero: self.zero, _p: PhantomData }
     }
 }
 
@@ -130,7 +140,57 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
     ) -> Self {
         let words =
             backend::combine::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &other.words, &per_row.values, f);
-        Fetched { words, rows: least(self.rows, other.rows), cols: least(self.cols, other.cols), _p: PhantomData }
+        let (rows, cols) = (least(self.rows, other.rows), least(self.cols, other.cols));
+        Fetched { words, rows, cols, zero: false, _p: PhantomData }
+    }
+
+    /// As [`combine`](Self::combine) with a row that is the same for all rows of the tile: its elements are read where they
+    /// are needed, and kept in the L1 cache.
+    #[inline(always)]
+    pub fn combine_row<W: Element, P: Value, const CLUSTER: usize>(
+        &self,
+        _cta: &mut Cta<THREADS, CLUSTER>,
+        row: TileRef<'_, W, 1, N>,
+        per_row: &PerRow<P, M, THREADS>,
+        f: impl Fn(T::Value, W::Value, P) -> T::Value + Sync,
+    ) -> Self {
+        let row = repeated::<W, M, N>(&row);
+        // SAFETY: the row is a shared view's.
+        let words = unsafe {
+            backend::combine_row::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &row, &per_row.values, f)
+        };
+        let (rows, cols) = (least(self.rows, row.rows), least(self.cols, row.cols));
+        Fetched { words, rows, cols, zero: false, _p: PhantomData }
+    }
+
+    /// As [`combine_row`](Self::combine_row), with two rows and two values for each row of the tile.
+    #[inline(always)]
+    pub fn combine_rows<W: Element, P: Value, const CLUSTER: usize>(
+        &self,
+        _cta: &mut Cta<THREADS, CLUSTER>,
+        rows: (TileRef<'_, W, 1, N>, TileRef<'_, W, 1, N>),
+        per_row: (&PerRow<P, M, THREADS>, &PerRow<P, M, THREADS>),
+        f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value + Sync,
+    ) -> Self {
+        let rows = (repeated::<W, M, N>(&rows.0), repeated::<W, M, N>(&rows.1));
+        let per_row = (&per_row.0.values, &per_row.1.values);
+        // SAFETY: the rows are shared views'.
+        let words = unsafe {
+            backend::combine_rows::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, (&rows.0, &rows.1), per_row, f)
+        };
+        Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
+    }
+
+    /// `f` of every element and two values of its row, rounded; values are not held.
+    #[inline(always)]
+    pub fn map_rows<P: Value>(
+        &self,
+        per_row: (&PerRow<P, M, THREADS>, &PerRow<P, M, THREADS>),
+        f: impl Fn(T::Value, (P, P)) -> T::Value + Sync,
+    ) -> Self {
+        let per_row = (&per_row.0.values, &per_row.1.values);
+        let words = backend::map_words::<T, P, ByRows<THREADS, C>, M, N>(&self.words, per_row, f);
+        Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
 
     /// The sum of `f` of each row's values, as `widen().map(f).row_sum(cta)`; the values are not held.
@@ -140,32 +200,59 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         cta: &mut Cta<THREADS, CLUSTER>,
         f: impl Fn(T::Value) -> V + Sync,
     ) -> PerRow<V, M, THREADS> {
-        fold_rows::<Sum, _, _, M, N, THREADS, CLUSTER, C>(
-            cta,
-            #[inline(always)]
-            || self.widen().map(&f).values,
-            self.cols,
-        )
+        let all = self.counts_for_nothing::<Sum, V>(f(T::Value::ZERO));
+        self.fold_rows::<Sum, u32, V, CLUSTER>(cta, &PerRow::splat(0), all, #[inline(always)] |x, _| f(x))
     }
-}
 
-#[inline(always)]
-fn fold_rows<
-    F: Fold<V>,
-    V: Value,
-    S: Borrow<Spread<V>>,
-    const M: usize,
-    const N: usize,
-    const THREADS: usize,
-    const CLUSTER: usize,
-    C: Chunks,
->(
-    cta: &mut Cta<THREADS, CLUSTER>,
-    values: impl Fn() -> S,
-    cols: u32,
-) -> PerRow<V, M, THREADS> {
-    // SAFETY: the whole block is here: its token is borrowed exclusively.
-    PerRow { values: unsafe { backend::fold_rows::<F, V, S, THREADS, C, M, N>(&mut cta.scratch, values, cols) } }
+    /// The greatest of `f` of each row's values; NaN if one is.
+    #[inline(always)]
+    pub fn row_max_of<V: Value, const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        f: impl Fn(T::Value) -> V + Sync,
+    ) -> PerRow<V, M, THREADS> {
+        let all = self.counts_for_nothing::<Greatest, V>(f(T::Value::ZERO));
+        self.fold_rows::<Greatest, u32, V, CLUSTER>(cta, &PerRow::splat(0), all, #[inline(always)] |x, _| f(x))
+    }
+
+    /// The sum of `f` of each row's values and the value of their row.
+    #[inline(always)]
+    pub fn row_sum_with<P: Value, V: Value, const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        per_row: &PerRow<P, M, THREADS>,
+        f: impl Fn(T::Value, P) -> V + Sync,
+    ) -> PerRow<V, M, THREADS> {
+        self.fold_rows::<Sum, P, V, CLUSTER>(cta, per_row, false, f)
+    }
+
+    /// Whether elements outside need not be left out: they are zero, of which `f` has made what a reduction starts with.
+    #[inline(always)]
+    fn counts_for_nothing<F: Fold<V>, V: Value>(&self, f_of_zero: V) -> bool {
+        self.zero && f_of_zero.to_bits32() == F::START.to_bits32()
+    }
+
+    #[inline(always)]
+    fn fold_rows<F: Fold<V>, P: Value, V: Value, const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        per_row: &PerRow<P, M, THREADS>,
+        all: bool,
+        f: impl Fn(T::Value, P) -> V,
+    ) -> PerRow<V, M, THREADS> {
+        // SAFETY: the whole block is here: its token is borrowed exclusively.
+        let values = unsafe {
+            backend::fold_words::<F, T, P, V, THREADS, C, M, N>(
+                &mut cta.scratch,
+                &self.words,
+                &per_row.values,
+                all,
+                self.cols,
+                f,
+            )
+        };
+        PerRow { values }
+    }
 }
 
 #[inline(always)]
@@ -191,12 +278,8 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
     }
     #[inline(always)]
     fn fold_rows<F: Fold<V>, const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<V, M, THREADS> {
-        fold_rows::<F, _, _, M, N, THREADS, CLUSTER, C>(
-            cta,
-            #[inline(always)]
-            || &self.values,
-            self.cols,
-        )
+        // SAFETY: the whole block is here: its token is borrowed exclusively.
+        PerRow { values: unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) } }
     }
 
     /// `f` of every element and the value of its row.
@@ -207,7 +290,7 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
         f: impl Fn(V, P) -> U + Sync,
     ) -> Tile<U, M, N, ByRows<THREADS, C>> {
         let values = self.values.map_rows::<P, U, ByRows<THREADS, C>, M, N>(&per_row.values, f);
-        self.with(values, self.rows, self.cols)
+        self.with(values, self.rows, self.cols, false)
     }
 }
 
@@ -241,6 +324,7 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
         &self,
         cta: &mut Cta<THREADS, CLUSTER>,
     ) -> PerColumn<V, N, ByColumns<THREADS, C>> {
+        const { assert!(CLUSTER == 1, "reductions over rows use the memory in which clusters exchange values") };
         // SAFETY: the whole block is here: its token is borrowed exclusively.
         let values =
             unsafe { backend::fold_columns::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.rows) };
@@ -255,7 +339,7 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
         f: impl Fn(V, P) -> U + Sync,
     ) -> Tile<U, M, N, ByColumns<THREADS, C>> {
         let values = self.values.map_columns::<P, U, ByColumns<THREADS, C>, M, N>(&per_column.values, f);
-        self.with(values, self.rows, self.cols)
+        self.with(values, self.rows, self.cols, false)
     }
 }
 
@@ -278,6 +362,27 @@ impl<V: Value, const M: usize, const THREADS: usize> PerRow<V, M, THREADS> {
         f: impl Fn(V, W) -> U + Sync,
     ) -> PerRow<U, M, THREADS> {
         PerRow { values: self.values.zip(&other.values, f) }
+    }
+}
+
+impl<V: Value, const THREADS: usize> PerRow<V, 1, THREADS> {
+    /// The sum of what the blocks of the cluster have for the row, in the order of their numbers. All of them meet.
+    #[inline(always)]
+    pub fn cluster_sum<const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> Self {
+        self.join_cluster::<Sum, CLUSTER>(cta)
+    }
+    /// The greatest of what the blocks of the cluster have for the row; NaN if one is. All of them meet.
+    #[inline(always)]
+    pub fn cluster_max<const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> Self {
+        self.join_cluster::<Greatest, CLUSTER>(cta)
+    }
+    #[inline(always)]
+    fn join_cluster<F: Fold<V>, const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> Self {
+        // SAFETY: the whole block is here, its token being borrowed exclusively, and so are the others of the cluster:
+        // what steers a kernel is equal in all of them.
+        let values = unsafe { backend::join_cluster::<F, V, CLUSTER>(cta.scratch, cta.place, cta.exchanges, &self.values) };
+        cta.exchanges += 1;
+        PerRow { values }
     }
 }
 
@@ -328,8 +433,17 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
         &mut self,
         from: &TileMut<'_, T, M, N>,
     ) -> Fetched<T, M, N, ByRows<THREADS, T::Chunk>> {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
         fetch::<T, _, false, M, N>(&from.window)
+    }
+
+    /// As [`fetch_mut`](Self::fetch_mut), of the block's part of a tile that belongs to its cluster.
+    #[inline(always)]
+    pub fn fetch_part<T: Element, const M: usize, const P: usize>(
+        &mut self,
+        from: &PartMut<'_, T, M, P>,
+    ) -> Fetched<T, M, P, ByRows<THREADS, T::Chunk>> {
+        fetch::<T, _, false, M, P>(&from.tile.window)
     }
 
     /// As [`load_row_as`](Self::load_row_as), but the values are not asked for yet.
@@ -389,7 +503,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
         let column = &from.window;
         // SAFETY: the column is readable as far as the window says.
         let values = unsafe { backend::load_column::<T, L, M, N>(column) };
-        Tile { values, rows: column.rows, cols: column.cols * N as u32, _p: PhantomData }
+        Tile { values, rows: column.rows, cols: column.cols * N as u32, zero: true, _p: PhantomData }
     }
 
     /// Loads what the block's own tile of an output holds, for kernels that update in place.
@@ -398,7 +512,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
         &mut self,
         from: &TileMut<'_, T, M, N>,
     ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
         read::<T, _, false, M, N>(&from.window)
     }
 }
@@ -407,8 +521,8 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
 fn read<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
     window: &Window<T>,
 ) -> Tile<T::Value, M, N, L> {
-    let Fetched { words, rows, cols, _p } = fetch::<T, L, KEEP, M, N>(window);
-    Tile { values: backend::unpack::<T, L, M, N>(&words), rows, cols, _p }
+    let Fetched { words, rows, cols, zero, _p } = fetch::<T, L, KEEP, M, N>(window);
+    Tile { values: backend::unpack::<T, L, M, N>(&words), rows, cols, zero, _p }
 }
 
 #[inline(always)]
@@ -417,7 +531,7 @@ fn fetch<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N:
 ) -> Fetched<T, M, N, L> {
     // SAFETY: the window's rows and columns are readable: it is a shared view's, or the block's own.
     let words = unsafe { backend::fetch_tile::<T, L, KEEP, M, N>(window) };
-    Fetched { words, rows: window.rows, cols: window.cols, _p: PhantomData }
+    Fetched { words, rows: window.rows, cols: window.cols, zero: true, _p: PhantomData }
 }
 
 /// A row, as a window of `M` times that row.
@@ -444,13 +558,83 @@ impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
         cta: &mut Cta<THREADS, CLUSTER>,
         elements: &Fetched<T, M, N, L>,
     ) {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        self.write::<L, false, THREADS, CLUSTER>(cta, elements)
+    }
+
+    /// As [`put`](Self::put), of data that nobody reads soon: it is the first that the L2 cache gives up. Outputs that are
+    /// larger than the cache go to memory faster this way, for they do not push out what is still being read.
+    #[inline(always)]
+    pub fn stream<L: Layout<M, N> + Over<THREADS>, const THREADS: usize, const CLUSTER: usize>(
+        self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        elements: &Fetched<T, M, N, L>,
+    ) {
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        self.write::<L, true, THREADS, CLUSTER>(cta, elements)
+    }
+
+    /// Of a window that is the block's alone.
+    #[inline(always)]
+    fn write<L: Layout<M, N> + Over<THREADS>, const STREAM: bool, const THREADS: usize, const CLUSTER: usize>(
+        self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        elements: &Fetched<T, M, N, L>,
+    ) {
         if const { L::ID != <ByRows<THREADS, T::Chunk> as Own<M, N>>::ID } {
             // other threads than those that write an element here may have read it before, by `load_mut` or `fetch_mut`
             cta.meet();
         }
         // SAFETY: the window is this block's alone, and nobody reads it any more.
-        unsafe { backend::store_words::<T, L, M, N>(&self.window, &elements.words) }
+        unsafe { backend::store_words::<T, L, STREAM, M, N>(&self.window, &elements.words) }
+    }
+}
+
+impl<T: Element, const M: usize, const P: usize> PartMut<'_, T, M, P> {
+    /// Writes, clipped to the view.
+    #[inline(always)]
+    pub fn put<L: Layout<M, P> + Over<THREADS>, const THREADS: usize, const CLUSTER: usize>(
+        self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        elements: &Fetched<T, M, P, L>,
+    ) {
+        self.tile.write::<L, false, THREADS, CLUSTER>(cta, elements)
+    }
+
+    /// As [`put`](Self::put), of data that nobody reads soon: see [`TileMut::stream`].
+    #[inline(always)]
+    pub fn stream<L: Layout<M, P> + Over<THREADS>, const THREADS: usize, const CLUSTER: usize>(
+        self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        elements: &Fetched<T, M, P, L>,
+    ) {
+        self.tile.write::<L, true, THREADS, CLUSTER>(cta, elements)
+    }
+}
+
+impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
+    /// What [`Fetched::combine_row`] gives, streamed, a piece after the other: for rows that fill the registers.
+    #[inline(always)]
+    pub fn stream_row<W: Element, P: Value, const THREADS: usize>(
+        self,
+        _cta: &mut Cta<THREADS>,
+        x: &Fetched<T, M, N, ByRows<THREADS, T::Chunk>>,
+        row: TileRef<'_, W, 1, N>,
+        per_row: &PerRow<P, M, THREADS>,
+        f: impl Fn(T::Value, W::Value, P) -> T::Value + Sync,
+    ) {
+        let row = repeated::<W, M, N>(&row);
+        // SAFETY: the window is this block's alone, written in the layout in which it reads its tiles; the row is a
+        // shared view's.
+        unsafe {
+            backend::stream_row::<T, W, P, ByRows<THREADS, T::Chunk>, M, N>(
+                &self.window,
+                &x.words,
+                &row,
+                &per_row.values,
+                f,
+            )
+        }
     }
 }
 
@@ -470,7 +654,7 @@ impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
         _cta: &mut Cta<THREADS, CLUSTER>,
         j: u32,
     ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
         read::<T, _, false, M, N>(&self.window(j))
     }
 
@@ -483,8 +667,8 @@ impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
         j: u32,
         tile: &Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>>,
     ) {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
         // SAFETY: the window is this block's alone.
-        unsafe { backend::store_words::<T, ByRows<THREADS, T::Chunk>, M, N>(&self.window(j), &tile.round().words) }
+        unsafe { backend::store_words::<T, ByRows<THREADS, T::Chunk>, false, M, N>(&self.window(j), &tile.round().words) }
     }
 }

@@ -85,6 +85,9 @@ pub(crate) struct Window<T> {
     pub(crate) rows: u32,
     pub(crate) cols: u32,
     pub(crate) stride: u64,
+    /// How many columns of every row can be accessed in pieces of 16 bytes, if that is known.
+    #[cfg_attr(not(target_arch = "nvptx64"), allow(dead_code))]
+    pub(crate) whole: Option<u32>,
 }
 impl<T> Clone for Window<T> {
     #[inline(always)]
@@ -95,6 +98,25 @@ impl<T> Clone for Window<T> {
 impl<T> Copy for Window<T> {}
 
 impl<T> Window<T> {
+    /// Columns `from..from + n` of the window. `from` is a multiple of what 16 bytes hold.
+    #[inline(always)]
+    pub(crate) fn columns(&self, from: u32, n: u32) -> Self {
+        let left = |all: u32| {
+            let left = all.saturating_sub(from);
+            if left < n { left } else { n }
+        };
+        Window {
+            ptr: self.ptr.wrapping_add(from as usize),
+            cols: left(self.cols),
+            whole: self.whole.map(left),
+            ..*self
+        }
+    }
+    /// The same, known to be accessible in pieces of 16 bytes: for windows of which that is so.
+    #[inline(always)]
+    pub(crate) fn all_whole(&self) -> Self {
+        Window { whole: Some(self.cols), ..*self }
+    }
     #[inline(always)]
     fn of(base: *mut T, raw: &RawView, i: u32, j: u32, m: u32, n: u32) -> Self {
         let (slab, row) = raw.row_of(i, m);
@@ -107,6 +129,7 @@ impl<T> Window<T> {
             rows: if rows < m { rows } else { m },
             cols: if cols < n { cols } else { n },
             stride: raw.row_stride,
+            whole: None,
         }
     }
 }
@@ -198,6 +221,13 @@ impl<T, const M: usize, const N: usize> Clone for TileRef<'_, T, M, N> {
     }
 }
 impl<T, const M: usize, const N: usize> Copy for TileRef<'_, T, M, N> {}
+
+impl<T, const M: usize, const N: usize> TileRef<'_, T, M, N> {
+    #[inline(always)]
+    pub(crate) fn new(window: Window<T>) -> Self {
+        TileRef { window, _p: PhantomData }
+    }
+}
 
 /// One row of tiles of a [`Tiles`], from left to right.
 pub struct Strip<'a, T, const M: usize, const N: usize> {
@@ -339,6 +369,14 @@ impl<T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'_, T, M,
 pub struct TileMut<'a, T, const M: usize, const N: usize> {
     pub(crate) window: Window<T>,
     _p: PhantomData<&'a mut T>,
+}
+
+impl<T, const M: usize, const N: usize> TileMut<'_, T, M, N> {
+    /// The one window on a tile that is the running block's.
+    #[inline(always)]
+    pub(crate) fn new(window: Window<T>) -> Self {
+        TileMut { window, _p: PhantomData }
+    }
 }
 
 /// `M` whole rows of an output, by value: what the running block owns of it when rows are longer than a tile. Tile `j`

@@ -1,17 +1,18 @@
 //! What stands between the parentheses of `#[kernel(...)]`.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
 use syn::parse::{Parse, ParseStream};
-use syn::{AngleBracketedGenericArguments, LitInt, LitStr, Token, parenthesized};
+use syn::{AngleBracketedGenericArguments, Expr, ExprLit, Lit, LitStr, Token, bracketed, parenthesized};
 
 /// The options, checked.
 pub struct Options {
     /// `sm_80` or `sm_90a`.
     pub arch: String,
-    /// `PerTile` or `Persistent`.
-    pub persistent: bool,
+    /// `PerTile`, `OneTile` or `Persistent`.
+    pub grid: Ident,
     /// Blocks that an SM must be able to hold.
-    pub min_blocks: u64,
+    pub min_blocks: Expr,
     /// Name and message of each fault that the kernel can report.
     pub faults: Vec<(Ident, LitStr)>,
     /// Name and generic arguments of each instance.
@@ -22,23 +23,61 @@ pub struct Options {
 pub struct Instance {
     /// Last part of the entry's name.
     pub name: Ident,
-    /// `<f32, 256>`.
-    pub arguments: AngleBracketedGenericArguments,
+    /// What stands in `<f32, 256>`, one stream for each argument.
+    pub arguments: Vec<TokenStream>,
 }
 
-impl Instance {
-    /// The arguments' tokens, one stream each.
-    pub fn tokens(&self) -> Vec<TokenStream> {
-        self.arguments.args.iter().map(|a| quote::quote!(#a)).collect()
+/// `<f32, 256>`.
+fn arguments(input: ParseStream) -> syn::Result<Vec<TokenStream>> {
+    let list: AngleBracketedGenericArguments = input.parse()?;
+    Ok(list.args.iter().map(|a| quote!(#a)).collect())
+}
+
+/// `[<f32>, <f16>] x [<1, 256>, <4, 64>]`: every choice of one from each list, named after its arguments.
+fn product(input: ParseStream) -> syn::Result<Vec<Instance>> {
+    let mut all: Vec<Vec<TokenStream>> = vec![Vec::new()];
+    loop {
+        let list;
+        bracketed!(list in input);
+        let mut choices = Vec::new();
+        while !list.is_empty() {
+            choices.push(arguments(&list)?);
+            if !list.is_empty() {
+                list.parse::<Token![,]>()?;
+            }
+        }
+        all = all.iter().flat_map(|left| choices.iter().map(move |right| [&left[..], right].concat())).collect();
+        if !input.peek(syn::Ident) {
+            break;
+        }
+        let times: Ident = input.parse()?;
+        if times != "x" {
+            return Err(syn::Error::new(times.span(), "expected `x` between two lists of instances"));
+        }
     }
+    Ok(all.into_iter().map(|arguments| Instance { name: named_after(&arguments), arguments }).collect())
+}
+
+fn named_after(arguments: &[TokenStream]) -> Ident {
+    let mut name = String::new();
+    for argument in arguments {
+        if !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(argument.to_string().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }));
+    }
+    if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() {
+        name.insert(0, '_');
+    }
+    Ident::new(&name, Span::call_site())
 }
 
 impl Parse for Options {
     fn parse(input: ParseStream) -> syn::Result<Self> {
         let mut options = Options {
             arch: "sm_80".into(),
-            persistent: false,
-            min_blocks: 1,
+            grid: Ident::new("PerTile", Span::call_site()),
+            min_blocks: syn::parse_quote!(1),
             faults: Vec::new(),
             instances: Vec::new(),
         };
@@ -56,19 +95,27 @@ impl Parse for Options {
                 "grid" => {
                     input.parse::<Token![=]>()?;
                     let value: Ident = input.parse()?;
-                    options.persistent = match value.to_string().as_str() {
-                        "persistent" => true,
-                        "per_tile" => false,
-                        _ => return Err(syn::Error::new(value.span(), "expected `per_tile` or `persistent`")),
+                    let grid = match value.to_string().as_str() {
+                        "persistent" => "Persistent",
+                        "one_tile" => "OneTile",
+                        "per_tile" => "PerTile",
+                        _ => {
+                            let message = "expected `per_tile`, `one_tile` or `persistent`";
+                            return Err(syn::Error::new(value.span(), message));
+                        }
                     };
+                    options.grid = Ident::new(grid, Span::call_site());
                 }
                 "min_blocks" => {
                     input.parse::<Token![=]>()?;
-                    let value: LitInt = input.parse()?;
-                    options.min_blocks = value.base10_parse()?;
-                    if !(1..=32).contains(&options.min_blocks) {
-                        return Err(syn::Error::new(value.span(), "an SM holds 1 to 32 blocks"));
+                    let value: Expr = input.parse()?;
+                    // what an expression gives is checked where it is computed
+                    if let Expr::Lit(ExprLit { lit: Lit::Int(n), .. }) = &value
+                        && !(1..=32).contains(&n.base10_parse::<u64>()?)
+                    {
+                        return Err(syn::Error::new(n.span(), "an SM holds 1 to 32 blocks"));
                     }
+                    options.min_blocks = value;
                 }
                 "faults" => {
                     let list;
@@ -86,9 +133,13 @@ impl Parse for Options {
                     let list;
                     parenthesized!(list in input);
                     while !list.is_empty() {
-                        let name = list.parse()?;
-                        list.parse::<Token![=]>()?;
-                        options.instances.push(Instance { name, arguments: list.parse()? });
+                        if list.peek(syn::token::Bracket) {
+                            options.instances.extend(product(&list)?);
+                        } else {
+                            let name = list.parse()?;
+                            list.parse::<Token![=]>()?;
+                            options.instances.push(Instance { name, arguments: arguments(&list)? });
+                        }
                         if !list.is_empty() {
                             list.parse::<Token![,]>()?;
                         }

@@ -34,12 +34,12 @@ pub fn kernel(options: Options, mut function: ItemFn) -> syn::Result<TokenStream
         entries.extend(entry(&options, &function, &parameters, None, &[]));
     }
     for instance in &options.instances {
-        let arguments = instance.tokens();
+        let arguments = &instance.arguments;
         if arguments.len() != generics.len() {
             let message = format!("`{}` has {} generic parameters", function.sig.ident, generics.len());
             return Err(syn::Error::new(instance.name.span(), message));
         }
-        let map: Vec<_> = generics.iter().cloned().zip(arguments).collect();
+        let map: Vec<_> = generics.iter().cloned().zip(arguments.iter().cloned()).collect();
         entries.extend(entry(&options, &function, &parameters, Some(&instance.name), &map));
     }
 
@@ -205,10 +205,11 @@ fn entry(
     let call_names = parameters.iter().map(|p| &p.name);
     let image = if options.arch == "sm_90a" { quote!(hopper) } else { quote!(portable) };
     let arch = &options.arch;
-    let min_blocks = Literal::u64_unsuffixed(options.min_blocks);
+    let min_blocks = &options.min_blocks;
+    let min_blocks = substitute(quote!(#min_blocks), map);
     let messages = options.faults.iter().map(|(_, message)| message);
     let faults = if options.faults.is_empty() { quote!() } else { quote!(sink #(#messages)*) };
-    let grid = if options.persistent { quote!(Persistent) } else { quote!(PerTile) };
+    let grid = &options.grid;
     quote! {
         ::tilewright::__kernel! { #image
             kernel { #kernel }

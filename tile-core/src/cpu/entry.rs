@@ -104,7 +104,7 @@ macro_rules! __kernel {
         symbol { $symbol:ident $meta:ident $text:literal }
         name { $name:literal }
         arch { $arch:literal }
-        min_blocks { $min_blocks:literal }
+        min_blocks { $min_blocks:expr }
         grid { $grid:ident }
         faults { $($sink:ident $($fault:literal)*)? }
         block { $cta:ident : $cta_ty:ty }
@@ -134,7 +134,7 @@ macro_rules! __kernel {
                 const ARCH: &'static str = $arch;
                 const THREADS: u32 = THREADS as u32;
                 const CLUSTER: u32 = CLUSTER as u32;
-                const MIN_BLOCKS: u32 = $min_blocks;
+                const MIN_BLOCKS: u32 = $crate::__private::min_blocks($min_blocks) as u32;
                 const SHARED_BYTES: u32 = SHARED_BYTES as u32;
                 const FAULTS: &'static [&'static str] = &[$($($fault),*)?];
                 const GRID: $crate::kernel::Grid = $crate::kernel::Grid::$grid;

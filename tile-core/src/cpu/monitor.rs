@@ -3,7 +3,7 @@
 //! All its atomics are relaxed: it must not order anything, or it would hide missing waits from ThreadSanitizer.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::{Acquire, Relaxed, Release}};
 use std::time::{Duration, Instant};
 
 /// How long all roles must wait, with nothing happening, to be called deadlocked: in milliseconds.
@@ -25,6 +25,34 @@ pub(crate) struct Monitor {
     arrivals: AtomicU64,
     failed: AtomicBool,
     pub(crate) ready: AtomicU32,
+    exchange: Exchange,
+}
+
+/// Words that the blocks of a cluster leave for each other: two of each, used by turns. Here the counter orders, as the
+/// cluster's barrier does on the device.
+#[derive(Default)]
+struct Exchange {
+    words: [[AtomicU32; 8]; 2],
+    arrivals: AtomicU64,
+}
+
+/// What all blocks of the cluster brought to exchange number `turn`, in the order of their ranks.
+pub(crate) fn exchange<const CLUSTER: usize>(rank: u32, turn: u32, word: u32) -> [u32; CLUSTER] {
+    const { assert!(CLUSTER <= 8, "a cluster has 1 to 8 blocks") };
+    let monitor = match current() {
+        // SAFETY: a block's monitor outlives it.
+        Some(m) => unsafe { &*m },
+        None => std::panic!("a block runs in a launch"),
+    };
+    let (words, arrivals) = (&monitor.exchange.words[turn as usize % 2], &monitor.exchange.arrivals);
+    words[rank as usize].store(word, Relaxed);
+    arrivals.fetch_add(1, Release);
+    note_arrival();
+    wait_until(
+        || arrivals.load(Acquire) >= (u64::from(turn) + 1) * CLUSTER as u64,
+        || std::format!("a block waits for its cluster in exchange {turn}"),
+    );
+    core::array::from_fn(|i| words[i].load(Relaxed))
 }
 
 std::thread_local! {

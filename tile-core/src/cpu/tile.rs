@@ -1,9 +1,10 @@
 //! Register tiles on the CPU: all values of the block, row by row. Reductions join values in the device's order.
 
-use core::borrow::Borrow;
 use std::vec;
 use std::vec::Vec;
 
+use super::monitor::exchange;
+use super::run::Place;
 use super::Smem;
 use crate::element::{Element, Value};
 use crate::layout::{ByRows, Chunks, Layout};
@@ -123,7 +124,7 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
 ///
 /// # Safety
 /// The window is the caller's alone.
-pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const STREAM: bool, const M: usize, const N: usize>(
     w: &Window<T>,
     words: &Words<T>,
 ) {
@@ -138,6 +139,91 @@ pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const M: usize, co
 /// All threads of a block are one here.
 pub(crate) fn block_barrier() {}
 
+/// As [`combine`], the counterparts read from memory.
+///
+/// # Safety
+/// As for [`fetch_tile`].
+pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    w: &Window<W>,
+    per_row: &PerLine<P>,
+    f: impl Fn(T::Value, W::Value, P) -> T::Value,
+) -> Words<T> {
+    // SAFETY: the caller's.
+    let row = unsafe { fetch_tile::<W, L, true, M, N>(w) };
+    combine::<T, W, P, L, M, N>(x, &row, per_row, f)
+}
+
+/// [`combine_row`] and [`store_words`] in one.
+///
+/// # Safety
+/// As for both.
+pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    to: &Window<T>,
+    x: &Words<T>,
+    w: &Window<W>,
+    per_row: &PerLine<P>,
+    f: impl Fn(T::Value, W::Value, P) -> T::Value,
+) {
+    // SAFETY: the caller's.
+    unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, f)) }
+}
+
+/// As [`combine_row`], with two rows and two values for each row.
+///
+/// # Safety
+/// As for [`fetch_tile`].
+pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    rows: (&Window<W>, &Window<W>),
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
+) -> Words<T> {
+    // SAFETY: the caller's.
+    let (w, b) = unsafe { (fetch_tile::<W, L, true, M, N>(rows.0), fetch_tile::<W, L, true, M, N>(rows.1)) };
+    let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
+    let f = |(i, (&x, (&w, &b))): (usize, (&T::Value, (&W::Value, &W::Value)))| {
+        T::from_value(f(x, (w, b), (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value()
+    };
+    Words(all.map(f).collect())
+}
+
+/// `f` of every element and its row's two values, rounded.
+pub(crate) fn map_words<T: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (P, P)) -> T::Value,
+) -> Words<T> {
+    let all = x.0.iter().enumerate();
+    Words(all.map(|(i, &x)| T::from_value(f(x, (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value()).collect())
+}
+
+/// Joins `f` of the elements of each row that are inside, and the row's value.
+///
+/// # Safety
+/// As for [`fold_rows`].
+pub(crate) unsafe fn fold_words<
+    F: Fold<V>,
+    T: Element,
+    P: Value,
+    V: Value,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    scratch: &mut Smem,
+    words: &Words<T>,
+    per_row: &PerLine<P>,
+    _all: bool,
+    cols: u32,
+    f: impl Fn(T::Value, P) -> V,
+) -> PerLine<V> {
+    let values = Spread(words.0.iter().enumerate().map(|(i, &v)| f(v, per_row.0[i / N])).collect());
+    // SAFETY: the caller's.
+    unsafe { fold_rows::<F, V, THREADS, C, M, N>(scratch, &values, cols) }
+}
+
 /// Joins the values of each row.
 ///
 /// # Safety
@@ -145,18 +231,15 @@ pub(crate) fn block_barrier() {}
 pub(crate) unsafe fn fold_rows<
     F: Fold<V>,
     V: Value,
-    S: Borrow<Spread<V>>,
     const THREADS: usize,
     C: Chunks,
     const M: usize,
     const N: usize,
 >(
     _: &mut Smem,
-    v: impl Fn() -> S,
+    v: &Spread<V>,
     cols: u32,
 ) -> PerLine<V> {
-    let v = v();
-    let v = v.borrow();
     let threads = ByRows::<THREADS, C>::threads_of_row(M);
     let partial = |t: usize| {
         let mut sums = [F::START; 4];
@@ -178,6 +261,23 @@ pub(crate) unsafe fn fold_rows<
         sums.into_iter().step_by(32).reduce(F::join).unwrap_or(F::START)
     };
     PerLine((0..M).map(row).collect())
+}
+
+/// Joins the one value that each block of the cluster has.
+///
+/// # Safety
+/// None here.
+pub(crate) unsafe fn join_cluster<F: Fold<V>, V: Value, const CLUSTER: usize>(
+    _: Smem,
+    place: Place,
+    exchanges: u32,
+    v: &PerLine<V>,
+) -> PerLine<V> {
+    if CLUSTER == 1 {
+        return PerLine(v.0.clone());
+    }
+    let all = exchange::<CLUSTER>(place.rank, exchanges, v.0[0].to_bits32());
+    PerLine(all.into_iter().map(V::from_bits32).reduce(F::join).into_iter().collect())
 }
 
 /// Joins the values of each column.

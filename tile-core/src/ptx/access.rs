@@ -4,6 +4,7 @@
 use core::arch::asm;
 
 use super::element::{Pack16, bf16, f16};
+use super::sync::unknown_zero;
 use crate::element::{DType, Element, Value};
 
 /// An access happens if `row < rows` and `at < limit`. Compared where it happens, in the assembler text: as values that
@@ -64,22 +65,25 @@ pub(super) unsafe fn load_piece<const KEEP: bool>(bytes: usize, to: u64, l: Limi
     [x, y, z, w]
 }
 
-/// Writes the first `bytes` (4, 8 or 16) of `words` if inside.
+/// Writes the first `bytes` (4, 8 or 16) of `words` if inside. With `STREAM`, they are the first that the L2 cache gives up.
 ///
 /// # Safety
 /// If inside, they are the thread's to write, and aligned.
 #[inline(always)]
-pub(super) unsafe fn store_piece(bytes: usize, to: u64, words: [u32; 4], l: Limits) {
+pub(super) unsafe fn store_piece<const STREAM: bool>(bytes: usize, to: u64, words: [u32; 4], l: Limits) {
     let [x, y, z, w] = words;
     macro_rules! st {
         ($text:literal, $($r:ident)*) => { access!(if_inside!($text), l, to, $($r = in(reg32) $r,)* options(nostack)) };
     }
     // SAFETY: the caller's.
     unsafe {
-        match bytes {
-            16 => st!("@p st.global.v4.b32 [{to}], {{{x}, {y}, {z}, {w}}};", x y z w),
-            8 => st!("@p st.global.v2.b32 [{to}], {{{x}, {y}}};", x y),
-            _ => st!("@p st.global.b32 [{to}], {x};", x),
+        match (bytes, STREAM) {
+            (16, false) => st!("@p st.global.v4.b32 [{to}], {{{x}, {y}, {z}, {w}}};", x y z w),
+            (8, false) => st!("@p st.global.v2.b32 [{to}], {{{x}, {y}}};", x y),
+            (_, false) => st!("@p st.global.b32 [{to}], {x};", x),
+            (16, true) => st!("@p st.global.cs.v4.b32 [{to}], {{{x}, {y}, {z}, {w}}};", x y z w),
+            (8, true) => st!("@p st.global.cs.v2.b32 [{to}], {{{x}, {y}}};", x y),
+            (_, true) => st!("@p st.global.cs.b32 [{to}], {x};", x),
         }
     }
 }
@@ -273,6 +277,30 @@ pub(super) unsafe fn store_edge(size: usize, bytes: usize, to: u64, e: Edge, wor
 pub(super) fn value<T: Element>(words: &[u32; 4], k: usize) -> T::Value {
     let per_word = 4 / size_of::<T>();
     widen::<T>(words[k / per_word] >> (k % per_word * size_of::<T>() * 8))
+}
+
+/// As [`value`], by other instructions: the assembler, which finds equal computations too, does not see that it is the
+/// same, and does not keep the values of the first time where a few instructions make them anew.
+#[inline(always)]
+pub(super) fn value_anew<T: Element>(words: &[u32; 4], k: usize) -> T::Value {
+    let r: u32;
+    if T::DTYPE as u8 == DType::F16 as u8 {
+        // there is one instruction that widens f16: its operand is what differs
+        let word = words[k / 2] ^ unknown_zero();
+        return widen::<T>(word >> (k % 2 * 16));
+    }
+    if T::DTYPE as u8 != DType::BF16 as u8 {
+        return value::<T>(words, k);
+    }
+    // SAFETY: arithmetic on registers: two bytes become the upper half.
+    unsafe {
+        if k % 2 == 0 {
+            asm!("prmt.b32 {0}, {1}, 0, 0x1044;", out(reg32) r, in(reg32) words[k / 2], options(pure, nomem, nostack))
+        } else {
+            asm!("prmt.b32 {0}, {1}, 0, 0x3244;", out(reg32) r, in(reg32) words[k / 2], options(pure, nomem, nostack))
+        }
+    }
+    T::Value::from_bits32(r)
 }
 
 /// The value of an element whose bits are the low ones of `raw`.

@@ -319,7 +319,7 @@ macro_rules! __kernel {
         symbol { $symbol:ident $meta:ident $text:literal }
         name { $name:literal }
         arch { $arch:literal }
-        min_blocks { $min_blocks:literal }
+        min_blocks { $min_blocks:expr }
         grid { $grid:ident }
         faults { $($sink:ident $($fault:literal)*)? }
         block { $cta:ident : $cta_ty:ty }
@@ -346,7 +346,7 @@ macro_rules! __kernel {
                     THREADS, CLUSTER, SHARED_BYTES, FAULTS.len(), &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
                 ),
                 THREADS as u64,
-                $min_blocks,
+                $crate::__private::min_blocks($min_blocks),
                 CLUSTER as u64,
                 SHARED_BYTES as u64,
                 0,

@@ -67,6 +67,19 @@ impl Smem {
                 in(reg32) self.0, in(reg32) v, in(reg32) condition as u32, options(nostack))
         }
     }
+    /// Thread `i` writes `v` to this place in block `i` of the cluster, for the first `peers` threads.
+    ///
+    /// # Safety
+    /// By all threads of the block. The four bytes are its to write, in every block of the cluster, and all have begun.
+    #[inline(always)]
+    pub(crate) unsafe fn store_u32_to_peers(self, v: u32, peers: u32) {
+        // SAFETY: the caller's.
+        unsafe {
+            asm!("{{ .reg .pred p; .reg .b32 a; setp.lt.u32 p, {2}, {3}; @p mapa.shared::cluster.u32 a, {0}, {2}; \
+                @p st.shared::cluster.b32 [a], {1}; }}",
+                in(reg32) self.0, in(reg32) v, in(reg32) super::sync::tid(), in(reg32) peers, options(nostack))
+        }
+    }
     /// # Safety
     /// Nobody writes the four bytes at the same time.
     #[inline(always)]

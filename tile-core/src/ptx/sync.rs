@@ -39,6 +39,15 @@ pub(crate) fn tid() -> u32 {
     unsafe { nvptx::_thread_idx_x() as u32 }
 }
 
+/// Zero, of which no compiler knows: launches have one dimension, so that every block's second coordinate is zero.
+#[inline(always)]
+pub(crate) fn unknown_zero() -> u32 {
+    let zero: u32;
+    // SAFETY: a special register.
+    unsafe { core::arch::asm!("mov.u32 {0}, %ctaid.y;", out(reg32) zero, options(pure, nomem, nostack)) }
+    zero
+}
+
 /// The block's (in a cluster launch: the cluster's) number, and how many there are.
 #[inline(always)]
 pub(crate) fn worker() -> (u32, u32) {

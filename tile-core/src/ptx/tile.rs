@@ -5,12 +5,12 @@
 //! generated straight-line, every index a constant: nothing is left to the unroller.
 
 use core::arch::asm;
-use core::borrow::Borrow;
 use core::marker::PhantomData;
 
-use super::access::{Edge, Limits, load_edge, load_one, load_piece, store_edge, store_piece, value, word};
-use super::smem::Smem;
-use super::sync::{block_barrier, shuffle_xor, tid};
+use super::access::{Edge, Limits, load_edge, load_one, load_piece, store_edge, store_piece, value, value_anew, word};
+use super::smem::{Smem, here};
+use super::entry::Place;
+use super::sync::{block_barrier, cluster_barrier, cluster_rank, shuffle_xor, tid, warp_barrier};
 use crate::element::{Element, Value};
 use crate::layout::{ByColumns, ByRows, Chunks, Layout, MOST_PER_THREAD};
 use crate::tile::Fold;
@@ -142,6 +142,9 @@ impl<T: Element, L: Layout<M, N>, const M: usize, const N: usize> Piece<T, L, M,
     /// Whether whole pieces are all there is.
     #[inline(always)]
     fn all_whole(w: &Window<T>) -> bool {
+        if let Some(whole) = w.whole {
+            return whole == w.cols;
+        }
         Self::aligned(w) && w.cols % Self::ELEMENTS as u32 == 0
     }
 }
@@ -161,18 +164,25 @@ struct Share<T> {
 impl<T: Element> Share<T> {
     #[inline(always)]
     fn of<L: Layout<M, N>, const M: usize, const N: usize>(w: &Window<T>) -> Self {
-        let (row, col) = L::first(tid());
+        let (row, col) = L::first(here(tid()));
         let rows = w.rows.saturating_sub(row);
         let cols = if rows > 0 { w.cols.saturating_sub(col) } else { 0 };
-        // where a thread has one row, `cols` says it all
+        let in_pieces = match w.whole {
+            Some(whole) if rows > 0 => whole.saturating_sub(col),
+            Some(_) => 0,
+            None if Piece::<T, L, M, N>::aligned(w) => {
+                cols / Piece::<T, L, M, N>::ELEMENTS as u32 * Piece::<T, L, M, N>::ELEMENTS as u32
+            }
+            None => 0,
+        };
+        // where a thread has one row, the columns say it all
         let rows = if L::step(L::PER_THREAD as u32 - 1).0 == 0 { 1 } else { rows };
-        let whole = cols / Piece::<T, L, M, N>::ELEMENTS as u32 * Piece::<T, L, M, N>::ELEMENTS as u32;
         Share {
             ptr: w.ptr.wrapping_add((row as u64 * w.stride) as usize).wrapping_add(col as usize),
             stride: w.stride,
             rows,
             cols,
-            in_pieces: if Piece::<T, L, M, N>::aligned(w) { whole } else { 0 },
+            in_pieces,
         }
     }
     /// Where register `i` lies.
@@ -313,27 +323,208 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
     let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
+    by_pieces::<T, L, M, N, _>(
+        #[inline(always)]
+        |q| (q, anew::<T>(x.0[q])),
+        #[inline(always)]
+        |(q, x), k| {
+            let i = q * in_piece + k;
+            f(value::<T>(x, k), value::<W>(&other.0[i / in_other], i % in_other), per_row.0[0])
+        },
+    )
+}
+
+/// A window that is read where its elements are needed.
+struct Repeated<W> {
+    share: Share<W>,
+    all_whole: bool,
+}
+impl<W: Element> Repeated<W> {
+    #[inline(always)]
+    fn of<L: Layout<M, N>, const M: usize, const N: usize>(w: &Window<W>) -> Self {
+        Repeated { share: Share::of::<L, M, N>(w), all_whole: Piece::<W, L, M, N>::all_whole(w) }
+    }
+    /// The counterparts of the `in_piece` elements from register `i` on: one piece, or two. Only if `edges` are they read
+    /// by element where they must be.
+    ///
+    /// # Safety
+    /// As for [`fetch_tile`].
+    #[inline(always)]
+    unsafe fn read<L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
+        &self,
+        i: usize,
+        in_piece: usize,
+        edges: bool,
+    ) -> [[u32; 4]; 2] {
+        let one = #[inline(always)]
+        |i: usize| {
+            let bytes = const { Piece::<W, L, M, N>::BYTES };
+            let from = self.share.address::<L, M, N>(i);
+            let piece = self.share.piece::<L, M, N>(i);
+            // SAFETY: aligned, and inside the window.
+            let words = unsafe { load_piece::<KEEP>(bytes, from, piece) };
+            if !edges {
+                return words;
+            }
+            // One piece after the other: else the elements of all of them would be under way at once, and more of them
+            // than there are registers.
+            warp_barrier();
+            // SAFETY: inside the window.
+            unsafe { load_edge(size_of::<W>(), bytes, from, self.share.edge::<L, M, N>(i), words) }
+        };
+        let elements = const { Piece::<W, L, M, N>::ELEMENTS };
+        [one(i), if elements < in_piece { one(i + elements) } else { [0; 4] }]
+    }
+    /// Element `k` of what `read` gave.
+    #[inline(always)]
+    fn value<L: Layout<M, N>, const M: usize, const N: usize>(words: &[[u32; 4]; 2], k: usize) -> W::Value {
+        let elements = const { Piece::<W, L, M, N>::ELEMENTS };
+        value::<W>(&words[k / elements % 2], k % elements)
+    }
+}
+
+/// `f(i)` of every element, rounded: one piece after the other, so that only the values of one piece are held.
+#[inline(always)]
+fn by_pieces<T: Element, L: Layout<M, N>, const M: usize, const N: usize, S>(
+    start: impl Fn(usize) -> S,
+    f: impl Fn(&S, usize) -> T::Value,
+) -> Words<T> {
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
     let piece = #[inline(always)]
     |q: usize| {
-        let mine = anew::<T>(x.0[q]);
+        let state = start(q);
         let v = #[inline(always)]
-        |k: usize| {
-            let k = k % in_piece;
-            let i = q * in_piece + k;
-            f(value::<T>(&mine, k), value::<W>(&other.0[i / in_other], i % in_other), per_row.0[0])
-        };
+        |k: usize| f(&state, k % in_piece);
         let per_word = 4 / size_of::<T>();
         [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)]
     };
     Words(upto_16!(array, piece, Piece::<T, L, M, N>::COUNT, [0; 4]), PhantomData)
 }
 
-/// Writes, clipped to the window.
+/// As [`combine`], the counterparts read from memory, one piece after the other. They are kept in the L1 cache.
+///
+/// # Safety
+/// As for [`fetch_tile`].
+#[inline(always)]
+pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    w: &Window<W>,
+    per_row: &PerLine<P>,
+    f: impl Fn(T::Value, W::Value, P) -> T::Value,
+) -> Words<T> {
+    let w = Repeated::of::<L, M, N>(w);
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
+    let all = #[inline(always)]
+    |edges: bool| {
+        by_pieces::<T, L, M, N, _>(
+            // SAFETY: the caller's.
+            #[inline(always)]
+            |q| unsafe { (anew::<T>(x.0[q]), w.read::<L, true, M, N>(q * in_piece, in_piece, edges)) },
+            #[inline(always)]
+            |(x, w), k| f(value::<T>(x, k), Repeated::<W>::value::<L, M, N>(w, k), per_row.0[0]),
+        )
+    };
+    if w.all_whole { all(false) } else { all(true) }
+}
+
+/// [`combine_row`] and [`store_words`] in one, a piece after the other, so that registers are free early. Streamed.
+///
+/// # Safety
+/// As for both.
+#[inline(always)]
+pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    to: &Window<T>,
+    x: &Words<T>,
+    w: &Window<W>,
+    per_row: &PerLine<P>,
+    f: impl Fn(T::Value, W::Value, P) -> T::Value,
+) {
+    if !Piece::<T, L, M, N>::all_whole(to) {
+        // SAFETY: the caller's.
+        unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, f)) };
+        return;
+    }
+    let (w, share) = (Repeated::of::<L, M, N>(w), Share::of::<L, M, N>(to));
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
+    let all = #[inline(always)]
+    |edges: bool| {
+        let piece = #[inline(always)]
+        |q: usize| {
+            let i = q * in_piece;
+            // SAFETY: the caller's.
+            let others = unsafe { w.read::<L, true, M, N>(i, in_piece, edges) };
+            let mine = anew::<T>(x.0[q]);
+            let v = #[inline(always)]
+            |k: usize| {
+                let k = k % in_piece;
+                f(value::<T>(&mine, k), Repeated::<W>::value::<L, M, N>(&others, k), per_row.0[0])
+            };
+            let per_word = 4 / size_of::<T>();
+            let words =
+                [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)];
+            let (to, limits) = (share.address::<L, M, N>(i), share.piece::<L, M, N>(i));
+            // SAFETY: aligned, and inside the window.
+            unsafe { store_piece::<true>(const { Piece::<T, L, M, N>::BYTES }, to, words, limits) }
+        };
+        upto_16!(each, piece, Piece::<T, L, M, N>::COUNT);
+    };
+    if w.all_whole { all(false) } else { all(true) }
+}
+
+/// As [`combine_row`], with two rows and two values for each row.
+///
+/// # Safety
+/// As for [`fetch_tile`].
+#[inline(always)]
+pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    rows: (&Window<W>, &Window<W>),
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
+) -> Words<T> {
+    let (w, b) = (Repeated::of::<L, M, N>(rows.0), Repeated::of::<L, M, N>(rows.1));
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
+    let all = #[inline(always)]
+    |edges: bool| {
+        by_pieces::<T, L, M, N, _>(
+            #[inline(always)]
+            |q| {
+                let i = q * in_piece;
+                // SAFETY: the caller's.
+                let (w, b) = unsafe { (w.read::<L, true, M, N>(i, in_piece, edges), b.read::<L, true, M, N>(i, in_piece, edges)) };
+                (anew::<T>(x.0[q]), w, b)
+            },
+            #[inline(always)]
+            |(x, w, b), k| {
+                let of_row = (Repeated::<W>::value::<L, M, N>(w, k), Repeated::<W>::value::<L, M, N>(b, k));
+                f(value::<T>(x, k), of_row, (per_row.0.0[0], per_row.1.0[0]))
+            },
+        )
+    };
+    if w.all_whole && b.all_whole { all(false) } else { all(true) }
+}
+
+/// `f` of every element and its row's two values, rounded.
+#[inline(always)]
+pub(crate) fn map_words<T: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (P, P)) -> T::Value,
+) -> Words<T> {
+    by_pieces::<T, L, M, N, _>(
+        #[inline(always)]
+        |q| anew::<T>(x.0[q]),
+        #[inline(always)]
+        |x, k| f(value::<T>(x, k), (per_row.0.0[0], per_row.1.0[0])),
+    )
+}
+
+/// Writes, clipped to the window. With `STREAM`, what is written is the first that the L2 cache gives up.
 ///
 /// # Safety
 /// The window is the block's alone, and no other thread touches this one's elements.
 #[inline(always)]
-pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
+pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const STREAM: bool, const M: usize, const N: usize>(
     w: &Window<T>,
     words: &Words<T>,
 ) {
@@ -344,7 +535,7 @@ pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const M: usize, co
     |q: usize| {
         let (to, limits) = (share.address::<L, M, N>(q * in_piece), share.piece::<L, M, N>(q * in_piece));
         // SAFETY: aligned, and inside the window.
-        unsafe { store_piece(const { Piece::<T, L, M, N>::BYTES }, to, words[q], limits) }
+        unsafe { store_piece::<STREAM>(const { Piece::<T, L, M, N>::BYTES }, to, words[q], limits) }
     };
     upto_16!(each, write, Piece::<T, L, M, N>::COUNT);
     if !Piece::<T, L, M, N>::all_whole(w) {
@@ -384,8 +575,7 @@ fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
     F::join(v, V::from_bits32(shuffle_xor(v.to_bits32(), lanes)))
 }
 
-/// Joins the values of each row. `v` is asked for them where they are used: values that are made anew are not held while
-/// the ways to join them part.
+/// Joins the values of each row.
 ///
 /// # Safety
 /// By the whole block.
@@ -393,29 +583,22 @@ fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
 pub(crate) unsafe fn fold_rows<
     F: Fold<V>,
     V: Value,
-    S: Borrow<Spread<V>>,
     const THREADS: usize,
     C: Chunks,
     const M: usize,
     const N: usize,
 >(
     scratch: &mut Smem,
-    v: impl Fn() -> S,
+    v: &Spread<V>,
     cols: u32,
 ) -> PerLine<V> {
-    let t = tid();
-    let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
-    let mut s = if cols >= N as u32 {
-        let v = v();
-        let v = v.borrow();
+    let s = if cols >= N as u32 {
         partial::<F, V, ByRows<THREADS, C>, M, N>(
             #[inline(always)]
             |i| v.0[i],
         )
     } else {
-        let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(t).1);
-        let v = v();
-        let v = v.borrow();
+        let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(tid()).1);
         partial::<F, V, ByRows<THREADS, C>, M, N>(
             #[inline(always)]
             |i| {
@@ -424,6 +607,65 @@ pub(crate) unsafe fn fold_rows<
             },
         )
     };
+    // SAFETY: the caller's.
+    unsafe { join_row::<F, V, THREADS, C, M>(scratch, s) }
+}
+
+/// Joins `f` of the elements of each row and the row's value: of all elements that the tile can hold if `all`, else of those
+/// that are inside. Values are made where they are used, a piece at a time.
+///
+/// # Safety
+/// By the whole block.
+#[inline(always)]
+pub(crate) unsafe fn fold_words<
+    F: Fold<V>,
+    T: Element,
+    P: Value,
+    V: Value,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    scratch: &mut Smem,
+    words: &Words<T>,
+    per_row: &PerLine<P>,
+    all: bool,
+    cols: u32,
+    f: impl Fn(T::Value, P) -> V,
+) -> PerLine<V> {
+    let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
+    let s = if all {
+        partial::<F, V, ByRows<THREADS, C>, M, N>(
+            #[inline(always)]
+            |i| f(value_anew::<T>(&words.0[i / in_piece], i % in_piece), per_row.0[0]),
+        )
+    } else {
+        let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(tid()).1);
+        partial::<F, V, ByRows<THREADS, C>, M, N>(
+            #[inline(always)]
+            |i| {
+                let (_, across) = <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32);
+                let v = f(value_anew::<T>(&words.0[i / in_piece], i % in_piece), per_row.0[0]);
+                if across < left { v } else { F::START }
+            },
+        )
+    };
+    // SAFETY: the caller's.
+    unsafe { join_row::<F, V, THREADS, C, M>(scratch, s) }
+}
+
+/// Joins what the threads of each row have.
+///
+/// # Safety
+/// By the whole block.
+#[inline(always)]
+unsafe fn join_row<F: Fold<V>, V: Value, const THREADS: usize, C: Chunks, const M: usize>(
+    scratch: &mut Smem,
+    mut s: V,
+) -> PerLine<V> {
+    let t = tid();
+    let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
     if threads > 16 {
         s = join_across::<F, V>(s, 16);
     }
@@ -458,6 +700,48 @@ pub(crate) unsafe fn fold_rows<
         upto_64!(each, join, ByRows::<THREADS, C>::threads_of_row(M) / 32);
         scratch.0 ^= HALF;
     }
+    PerLine::splat(s, 1)
+}
+
+/// Where the blocks of a cluster leave values for this one, in the first half, behind what reductions of rows use of it:
+/// a word for each block, twice, used by turns.
+const EXCHANGE: usize = 128;
+const EXCHANGE_TURN: usize = 64;
+
+/// Joins the one value that each block of the cluster has.
+///
+/// # Safety
+/// By all blocks of the cluster, in all of which `exchanges` is equal: how often they have done this before.
+#[inline(always)]
+pub(crate) unsafe fn join_cluster<F: Fold<V>, V: Value, const CLUSTER: usize>(
+    scratch: Smem,
+    _: Place,
+    exchanges: u32,
+    v: &PerLine<V>,
+) -> PerLine<V> {
+    if CLUSTER == 1 {
+        return PerLine::splat(v.0[0], 1);
+    }
+    if exchanges == 0 {
+        // the others have begun: before that their memory is not there
+        cluster_barrier();
+    }
+    // A block that writes for the second time to one half has passed the meeting of the turn between, and so have,
+    // before that, all readers of the first time.
+    let half = Smem(scratch.0 & !HALF).add(EXCHANGE).add((exchanges % 2) as usize * EXCHANGE_TURN);
+    // SAFETY: every block has a word of its own in every other's half; written by one thread for each of them.
+    unsafe { half.add(cluster_rank() as usize * 4).store_u32_to_peers(v.0[0].to_bits32(), CLUSTER as u32) };
+    cluster_barrier();
+    // SAFETY: written before the meeting.
+    let mut s = V::from_bits32(unsafe { half.load_u32() });
+    let mut join = #[inline(always)]
+    |rank: usize| {
+        if rank > 0 {
+            // SAFETY: as above.
+            s = F::join(s, V::from_bits32(unsafe { half.add(rank * 4).load_u32() }));
+        }
+    };
+    upto_16!(each, join, CLUSTER);
     PerLine::splat(s, 1)
 }
 

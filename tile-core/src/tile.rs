@@ -36,11 +36,11 @@ pub struct Tile<V: Value, const M: usize, const N: usize, L: Layout<M, N>> {
 /// and goes to. Elements of 16 bits take half the registers of their values, so that this is how a kernel holds the tile
 /// that it will need next, or again. One that was fetched may still be on its way: only its use waits.
 pub struct Fetched<T: Element, const M: usize, const N: usize, L: Layout<M, N>> {
-    words: Words<T>,
-    rows: u32,
-    cols: u32,
-    zero: bool,
-    _p: PhantomData<L>,
+    pub(crate) words: Words<T>,
+    pub(crate) rows: u32,
+    pub(crate) cols: u32,
+    pub(crate) zero: bool,
+    pub(crate) _p: PhantomData<L>,
 }
 
 /// One value for each row of a tile, known to every thread of that row.
@@ -387,6 +387,14 @@ impl<V: Value, const THREADS: usize> PerRow<V, 1, THREADS> {
 }
 
 impl<V: Value, const N: usize, L> PerColumn<V, N, L> {
+    #[inline(always)]
+    pub(crate) fn of(values: PerLine<V>) -> Self {
+        PerColumn { values, _p: PhantomData }
+    }
+    #[inline(always)]
+    pub(crate) fn values(&self) -> &PerLine<V> {
+        &self.values
+    }
     /// The same value for every column.
     #[inline(always)]
     pub fn splat(value: V) -> Self {
@@ -526,12 +534,17 @@ fn read<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: 
 }
 
 #[inline(always)]
-fn fetch<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
+pub(crate) fn fetch<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
     window: &Window<T>,
 ) -> Fetched<T, M, N, L> {
     // SAFETY: the window's rows and columns are readable: it is a shared view's, or the block's own.
     let words = unsafe { backend::fetch_tile::<T, L, KEEP, M, N>(window) };
     Fetched { words, rows: window.rows, cols: window.cols, zero: true, _p: PhantomData }
+}
+
+#[inline(always)]
+pub(crate) fn column_window<'w, T, const M: usize>(column: &'w TileRef<'_, T, M, 1>) -> &'w Window<T> {
+    &column.window
 }
 
 /// A row, as a window of `M` times that row.

@@ -268,7 +268,8 @@ fn rms_silu_rows() {
 
 fn channels_of<T: tilewright::ops::rms_silu::Activated>() {
     let s = Device::cpu().stream().unwrap();
-    for (batch, channels, positions) in [(1, 1, 1), (2, 3, 40), (3, 96, 33), (1, 100, 130), (2, 384, 64), (1, 1000, 7)] {
+    for (batch, channels, positions) in [(1, 1, 1), (2, 3, 40), (3, 96, 33), (1, 100, 130), (2, 384, 64), (1, 1000, 7)]
+    {
         let data = noise(batch * channels * positions, 3);
         let x: Vec<T> = data.iter().map(|&v| T::from_value(v as f32 * 2.0)).collect();
         let [w, b] = [5, 6].map(|seed| {
@@ -307,8 +308,10 @@ fn in_place_is_the_same_as_out_of_place() {
     everywhere(|s, rows, cols, margin, f| {
         let x = Framed::<bf16>::new(s, rows, cols, margin, f);
         let w = Tensor::<f32, 1>::full(s, [cols], 0.25).unwrap();
-        let (mut y, mut z) =
-            (Framed::<bf16>::new(s, rows, cols, margin, |_, _| f64::NAN), Framed::<bf16>::new(s, rows, cols, margin, f));
+        let (mut y, mut z) = (
+            Framed::<bf16>::new(s, rows, cols, margin, |_, _| f64::NAN),
+            Framed::<bf16>::new(s, rows, cols, margin, f),
+        );
         let scaling = Scaling { eps: 1e-6, offset: 1.0 };
         rmsnorm(s, x.view(), w.view(), y.view_mut(), scaling).unwrap();
         rmsnorm_in_place(s, z.view_mut(), w.view(), scaling).unwrap();
@@ -354,6 +357,7 @@ fn wrong_shapes_are_named() {
     assert_eq!(arg(rms_silu(&s, x.view(), v.view(), None, y.view_mut(), how)), "w");
     assert_eq!(arg(rms_silu(&s, x.view(), w.view(), Some(v.view()), y.view_mut(), how)), "b");
     let broad = Tensor::<f32, 2>::zeros(&s, [1, 5000]).unwrap();
-    let (many, mut out) = (Tensor::<f32, 1>::zeros(&s, [5000]).unwrap(), Tensor::<f32, 2>::zeros(&s, [1, 5000]).unwrap());
+    let (many, mut out) =
+        (Tensor::<f32, 1>::zeros(&s, [5000]).unwrap(), Tensor::<f32, 2>::zeros(&s, [1, 5000]).unwrap());
     assert_eq!(arg(rms_silu(&s, broad.view(), many.view(), None, out.view_mut(), how)), "x");
 }

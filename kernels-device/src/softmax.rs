@@ -63,7 +63,15 @@ pub fn wide<T: Element<Value = f32>>(
         for j in 0..x.across() {
             let part = cta.load(x.tile(i, j)).row_max(&mut cta);
             // NaN if one is: the comparison is false, and the sum of both is NaN
-            greatest = greatest.zip(&part, |a, b| if a > b { a } else if b >= a { b } else { a + b });
+            greatest = greatest.zip(&part, |a, b| {
+                if a > b {
+                    a
+                } else if b >= a {
+                    b
+                } else {
+                    a + b
+                }
+            });
         }
         let mut sum = PerRow::splat(0.0);
         for j in 0..x.across() {

@@ -68,8 +68,13 @@ pub trait Activated: Element<Value = f32> + sealed::Sealed {
         biased: u32,
     ) -> Result<()>;
     #[doc(hidden)]
-    fn channels(s: &Stream, x: In<'_, Self, 3>, wb: [In<'_, Self, 2>; 2], y: Out<'_, Self, 3>, norm: Norm)
-    -> Result<()>;
+    fn channels(
+        s: &Stream,
+        x: In<'_, Self, 3>,
+        wb: [In<'_, Self, 2>; 2],
+        y: Out<'_, Self, 3>,
+        norm: Norm,
+    ) -> Result<()>;
 }
 
 /// `y = silu(norm(x))`, row by row. `x` and `y` have at most 4096 columns, any row stride and alignment; `w` has as many

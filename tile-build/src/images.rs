@@ -70,14 +70,7 @@ pub(crate) fn finish(arch: &str, raw: &str, budget: usize) -> Result<Option<Imag
     if ptx.len() > budget {
         return Err(Error::Budget { arch: arch.into(), bytes: ptx.len(), budget });
     }
-    Ok(Some(Image {
-        arch: arch.into(),
-        ptx,
-        version: done.version,
-        entries: done.entries,
-        cubin: None,
-        report: None,
-    }))
+    Ok(Some(Image { arch: arch.into(), ptx, version: done.version, entries: done.entries, cubin: None, report: None }))
 }
 
 /// Without the lines that are nothing but a comment: the compiler puts two around every piece of assembler text, a sixth of

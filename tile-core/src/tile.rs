@@ -156,9 +156,8 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
     ) -> Self {
         let row = repeated::<W, M, N>(&row);
         // SAFETY: the row is a shared view's.
-        let words = unsafe {
-            backend::combine_row::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &row, &per_row.values, f)
-        };
+        let words =
+            unsafe { backend::combine_row::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &row, &per_row.values, f) };
         let (rows, cols) = (least(self.rows, row.rows), least(self.cols, row.cols));
         Fetched { words, rows, cols, zero: false, _p: PhantomData }
     }
@@ -201,7 +200,13 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         f: impl Fn(T::Value) -> V + Sync,
     ) -> PerRow<V, M, THREADS> {
         let all = self.counts_for_nothing::<Sum, V>(f(T::Value::ZERO));
-        self.fold_rows::<Sum, u32, V, CLUSTER>(cta, &PerRow::splat(0), all, #[inline(always)] |x, _| f(x))
+        self.fold_rows::<Sum, u32, V, CLUSTER>(
+            cta,
+            &PerRow::splat(0),
+            all,
+            #[inline(always)]
+            |x, _| f(x),
+        )
     }
 
     /// The greatest of `f` of each row's values; NaN if one is.
@@ -212,7 +217,13 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         f: impl Fn(T::Value) -> V + Sync,
     ) -> PerRow<V, M, THREADS> {
         let all = self.counts_for_nothing::<Greatest, V>(f(T::Value::ZERO));
-        self.fold_rows::<Greatest, u32, V, CLUSTER>(cta, &PerRow::splat(0), all, #[inline(always)] |x, _| f(x))
+        self.fold_rows::<Greatest, u32, V, CLUSTER>(
+            cta,
+            &PerRow::splat(0),
+            all,
+            #[inline(always)]
+            |x, _| f(x),
+        )
     }
 
     /// The sum of `f` of each row's values and the value of their row.
@@ -279,7 +290,9 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
     #[inline(always)]
     fn fold_rows<F: Fold<V>, const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<V, M, THREADS> {
         // SAFETY: the whole block is here: its token is borrowed exclusively.
-        PerRow { values: unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) } }
+        PerRow {
+            values: unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) },
+        }
     }
 
     /// `f` of every element and the value of its row.
@@ -380,7 +393,8 @@ impl<V: Value, const THREADS: usize> PerRow<V, 1, THREADS> {
     fn join_cluster<F: Fold<V>, const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> Self {
         // SAFETY: the whole block is here, its token being borrowed exclusively, and so are the others of the cluster:
         // what steers a kernel is equal in all of them.
-        let values = unsafe { backend::join_cluster::<F, V, CLUSTER>(cta.scratch, cta.place, cta.exchanges, &self.values) };
+        let values =
+            unsafe { backend::join_cluster::<F, V, CLUSTER>(cta.scratch, cta.place, cta.exchanges, &self.values) };
         cta.exchanges += 1;
         PerRow { values }
     }
@@ -441,7 +455,12 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
         &mut self,
         from: &TileMut<'_, T, M, N>,
     ) -> Fetched<T, M, N, ByRows<THREADS, T::Chunk>> {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         fetch::<T, _, false, M, N>(&from.window)
     }
 
@@ -520,7 +539,12 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
         &mut self,
         from: &TileMut<'_, T, M, N>,
     ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         read::<T, _, false, M, N>(&from.window)
     }
 }
@@ -571,7 +595,12 @@ impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
         cta: &mut Cta<THREADS, CLUSTER>,
         elements: &Fetched<T, M, N, L>,
     ) {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         self.write::<L, false, THREADS, CLUSTER>(cta, elements)
     }
 
@@ -583,7 +612,12 @@ impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
         cta: &mut Cta<THREADS, CLUSTER>,
         elements: &Fetched<T, M, N, L>,
     ) {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         self.write::<L, true, THREADS, CLUSTER>(cta, elements)
     }
 
@@ -667,7 +701,12 @@ impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
         _cta: &mut Cta<THREADS, CLUSTER>,
         j: u32,
     ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         read::<T, _, false, M, N>(&self.window(j))
     }
 
@@ -680,8 +719,15 @@ impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
         j: u32,
         tile: &Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>>,
     ) {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         // SAFETY: the window is this block's alone.
-        unsafe { backend::store_words::<T, ByRows<THREADS, T::Chunk>, false, M, N>(&self.window(j), &tile.round().words) }
+        unsafe {
+            backend::store_words::<T, ByRows<THREADS, T::Chunk>, false, M, N>(&self.window(j), &tile.round().words)
+        }
     }
 }

@@ -3,9 +3,9 @@
 use std::vec;
 use std::vec::Vec;
 
+use super::Smem;
 use super::monitor::exchange;
 use super::run::Place;
-use super::Smem;
 use crate::element::{Element, Value};
 use crate::layout::{ByRows, Chunks, Layout};
 use crate::tile::Fold;

@@ -8,8 +8,8 @@ use core::arch::asm;
 use core::marker::PhantomData;
 
 use super::access::{Edge, Limits, load_edge, load_one, load_piece, store_edge, store_piece, value, value_anew, word};
-use super::smem::{Smem, here};
 use super::entry::Place;
+use super::smem::{Smem, here};
 use super::sync::{block_barrier, cluster_barrier, cluster_rank, shuffle_xor, tid, warp_barrier};
 use crate::element::{Element, Value};
 use crate::layout::{ByColumns, ByRows, Chunks, Layout, MOST_PER_THREAD};
@@ -491,7 +491,9 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
             |q| {
                 let i = q * in_piece;
                 // SAFETY: the caller's.
-                let (w, b) = unsafe { (w.read::<L, true, M, N>(i, in_piece, edges), b.read::<L, true, M, N>(i, in_piece, edges)) };
+                let (w, b) = unsafe {
+                    (w.read::<L, true, M, N>(i, in_piece, edges), b.read::<L, true, M, N>(i, in_piece, edges))
+                };
                 (anew::<T>(x.0[q]), w, b)
             },
             #[inline(always)]

@@ -17,6 +17,7 @@ mod gemm;
 mod launch;
 mod report;
 mod rmsnorm;
+mod rows;
 mod timing;
 
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use report::Report;
 use tilewright::prelude::*;
 
-const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|launch] [--json FILE] [--commit HASH]";
+const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|launch] [--json FILE] [--commit HASH]";
 
 #[derive(Default)]
 pub struct Options {
@@ -68,12 +69,18 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if wanted("rmsnorm") {
         right &= rmsnorm::check(&stream, o)?;
     }
+    if wanted("rows") {
+        right &= rows::check(&stream, o)?;
+    }
     if right && !o.check {
         if wanted("launch") {
             launch::time(&stream, &mut report)?;
         }
         if wanted("rmsnorm") {
             rmsnorm::time(&stream, o, &mut report)?;
+        }
+        if wanted("rows") {
+            rows::time(&stream, o, &mut report)?;
         }
         if wanted("gemm") {
             gemm::time(&stream, o, &mut report)?;

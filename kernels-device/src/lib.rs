@@ -4,9 +4,13 @@
 #![warn(missing_docs)]
 
 pub mod elementwise;
+pub mod gated;
 pub mod gemm;
+pub mod layernorm;
 pub mod mla;
+pub mod rms_silu;
 pub mod rmsnorm;
+pub mod softmax;
 pub mod tiles;
 
 tilewright::images!();

@@ -25,6 +25,23 @@ macro_rules! __row_tiles {
     };
 }
 
+/// As [`__row_tiles`](crate::__row_tiles), for kernels with more to hold for each row: fewer tiles, and fewer blocks an SM.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __roomy_row_tiles {
+    ($then:ident! { $($arguments:tt)* }) => {
+        $then! {
+            $($arguments)*;
+            halves [
+                <4, 512, 128, 10>, <1, 2048, 128, 10>, <1, 4096, 256, 4>, <1, 8192, 256, 4>, <1, 16384, 512, 2>
+            ]
+            singles [
+                <2, 512, 128, 10>, <1, 2048, 128, 8>, <1, 4096, 256, 4>, <1, 8192, 512, 2>, <1, 16384, 1024, 1>
+            ]
+        }
+    };
+}
+
 /// Whether a thread of a block that shares its SM with `blocks` of `threads` threads has registers for so many elements of
 /// so many bytes each, beside what it computes with.
 pub(crate) const fn registers_for(threads: usize, blocks: usize, bytes: usize) -> bool {

@@ -248,7 +248,8 @@ fn every_position_counts() {
 
 #[test]
 fn weights_can_be_stored_as_differences_from_one() {
-    let (x, w) = (Matrix::<f32>::from(1, 2, 96, DENSE, |r, c| (r + c) as f64), Matrix::from(1, 1, 96, DENSE, |_, c| c as f64));
+    let (x, w) =
+        (Matrix::<f32>::from(1, 2, 96, DENSE, |r, c| (r + c) as f64), Matrix::from(1, 1, 96, DENSE, |_, c| c as f64));
     let whole = Matrix::<f32>::from(1, 1, 96, DENSE, |_, c| c as f64 + 1.0);
     for (run, full) in f32_f32(&x, &w).into_iter().zip(f32_f32(&x, &whole)) {
         let (mut y, mut z) = (Matrix::new(1, 2, 96, DENSE), Matrix::new(1, 2, 96, DENSE));

@@ -23,8 +23,14 @@ pub trait Normed<W: Element>: Element<Value = f32> + sealed::Sealed<W> {
     #[doc(hidden)]
     fn plain(s: &Stream, x: In<'_, Self>, w: In<'_, W>, y: Out<'_, Self>, c: Scaling) -> Result<()>;
     #[doc(hidden)]
-    fn residual(s: &Stream, x: In<'_, Self>, r: Out<'_, Self>, w: In<'_, W>, y: Out<'_, Self>, c: Scaling)
-    -> Result<()>;
+    fn residual(
+        s: &Stream,
+        x: In<'_, Self>,
+        r: Out<'_, Self>,
+        w: In<'_, W>,
+        y: Out<'_, Self>,
+        c: Scaling,
+    ) -> Result<()>;
 }
 
 /// What rows are scaled by, beside their weights. An `f32` is an `eps` with no offset.

@@ -66,17 +66,22 @@ pub(crate) fn finish(arch: &str, raw: &str, budget: usize) -> Result<Option<Imag
     if !findings.is_empty() {
         return Err(Error::Lint { arch: arch.into(), findings });
     }
-    if done.ptx.len() > budget {
-        return Err(Error::Budget { arch: arch.into(), bytes: done.ptx.len(), budget });
+    let ptx = without_comments(&done.ptx);
+    if ptx.len() > budget {
+        return Err(Error::Budget { arch: arch.into(), bytes: ptx.len(), budget });
     }
-    Ok(Some(Image {
-        arch: arch.into(),
-        ptx: done.ptx,
-        version: done.version,
-        entries: done.entries,
-        cubin: None,
-        report: None,
-    }))
+    Ok(Some(Image { arch: arch.into(), ptx, version: done.version, entries: done.entries, cubin: None, report: None }))
+}
+
+/// Without the lines that are nothing but a comment: the compiler puts two around every piece of assembler text, a sixth of
+/// all there is.
+fn without_comments(ptx: &str) -> String {
+    let mut kept = String::with_capacity(ptx.len());
+    for line in ptx.lines().filter(|l| !l.trim_start().starts_with("//")) {
+        kept.push_str(line);
+        kept.push('\n');
+    }
+    kept
 }
 
 impl Image {

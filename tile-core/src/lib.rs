@@ -13,6 +13,7 @@
 //! | [`view`] | global memory cut into tiles: [`Tiles`](view::Tiles), [`TilesMut`](view::TilesMut) |
 //! | [`row_tiles`] | matrices cut into tiles of whole rows |
 //! | [`tile`] | register tiles: load, map, reduce, store |
+//! | [`columns`] | the same for reductions over rows |
 //! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
 //! | [`dot`] | block-level products of such tiles |
 //! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
@@ -38,6 +39,7 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
+pub mod columns;
 pub mod dot;
 pub mod element;
 pub mod fault;
@@ -70,7 +72,8 @@ pub use tilewright_macros::kernel;
 /// Everything a kernel file needs: `use tilewright::prelude::*;`.
 pub mod prelude {
     pub use crate::backend::{BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
-    pub use crate::backend::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+    pub use crate::backend::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+    pub use crate::columns::ColumnScratch;
     pub use crate::dot::{BlockAcc, Stages};
     pub use crate::element::{DType, Element, bf16, f16};
     pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, Turns};

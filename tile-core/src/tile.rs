@@ -36,11 +36,11 @@ pub struct Tile<V: Value, const M: usize, const N: usize, L: Layout<M, N>> {
 /// and goes to. Elements of 16 bits take half the registers of their values, so that this is how a kernel holds the tile
 /// that it will need next, or again. One that was fetched may still be on its way: only its use waits.
 pub struct Fetched<T: Element, const M: usize, const N: usize, L: Layout<M, N>> {
-    words: Words<T>,
-    rows: u32,
-    cols: u32,
-    zero: bool,
-    _p: PhantomData<L>,
+    pub(crate) words: Words<T>,
+    pub(crate) rows: u32,
+    pub(crate) cols: u32,
+    pub(crate) zero: bool,
+    pub(crate) _p: PhantomData<L>,
 }
 
 /// One value for each row of a tile, known to every thread of that row.
@@ -156,9 +156,8 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
     ) -> Self {
         let row = repeated::<W, M, N>(&row);
         // SAFETY: the row is a shared view's.
-        let words = unsafe {
-            backend::combine_row::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &row, &per_row.values, f)
-        };
+        let words =
+            unsafe { backend::combine_row::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &row, &per_row.values, f) };
         let (rows, cols) = (least(self.rows, row.rows), least(self.cols, row.cols));
         Fetched { words, rows, cols, zero: false, _p: PhantomData }
     }
@@ -201,7 +200,13 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         f: impl Fn(T::Value) -> V + Sync,
     ) -> PerRow<V, M, THREADS> {
         let all = self.counts_for_nothing::<Sum, V>(f(T::Value::ZERO));
-        self.fold_rows::<Sum, u32, V, CLUSTER>(cta, &PerRow::splat(0), all, #[inline(always)] |x, _| f(x))
+        self.fold_rows::<Sum, u32, V, CLUSTER>(
+            cta,
+            &PerRow::splat(0),
+            all,
+            #[inline(always)]
+            |x, _| f(x),
+        )
     }
 
     /// The greatest of `f` of each row's values; NaN if one is.
@@ -212,7 +217,13 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         f: impl Fn(T::Value) -> V + Sync,
     ) -> PerRow<V, M, THREADS> {
         let all = self.counts_for_nothing::<Greatest, V>(f(T::Value::ZERO));
-        self.fold_rows::<Greatest, u32, V, CLUSTER>(cta, &PerRow::splat(0), all, #[inline(always)] |x, _| f(x))
+        self.fold_rows::<Greatest, u32, V, CLUSTER>(
+            cta,
+            &PerRow::splat(0),
+            all,
+            #[inline(always)]
+            |x, _| f(x),
+        )
     }
 
     /// The sum of `f` of each row's values and the value of their row.
@@ -279,7 +290,9 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
     #[inline(always)]
     fn fold_rows<F: Fold<V>, const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<V, M, THREADS> {
         // SAFETY: the whole block is here: its token is borrowed exclusively.
-        PerRow { values: unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) } }
+        PerRow {
+            values: unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) },
+        }
     }
 
     /// `f` of every element and the value of its row.
@@ -380,13 +393,22 @@ impl<V: Value, const THREADS: usize> PerRow<V, 1, THREADS> {
     fn join_cluster<F: Fold<V>, const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> Self {
         // SAFETY: the whole block is here, its token being borrowed exclusively, and so are the others of the cluster:
         // what steers a kernel is equal in all of them.
-        let values = unsafe { backend::join_cluster::<F, V, CLUSTER>(cta.scratch, cta.place, cta.exchanges, &self.values) };
+        let values =
+            unsafe { backend::join_cluster::<F, V, CLUSTER>(cta.scratch, cta.place, cta.exchanges, &self.values) };
         cta.exchanges += 1;
         PerRow { values }
     }
 }
 
 impl<V: Value, const N: usize, L> PerColumn<V, N, L> {
+    #[inline(always)]
+    pub(crate) fn of(values: PerLine<V>) -> Self {
+        PerColumn { values, _p: PhantomData }
+    }
+    #[inline(always)]
+    pub(crate) fn values(&self) -> &PerLine<V> {
+        &self.values
+    }
     /// The same value for every column.
     #[inline(always)]
     pub fn splat(value: V) -> Self {
@@ -433,7 +455,12 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
         &mut self,
         from: &TileMut<'_, T, M, N>,
     ) -> Fetched<T, M, N, ByRows<THREADS, T::Chunk>> {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         fetch::<T, _, false, M, N>(&from.window)
     }
 
@@ -512,7 +539,12 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
         &mut self,
         from: &TileMut<'_, T, M, N>,
     ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         read::<T, _, false, M, N>(&from.window)
     }
 }
@@ -526,12 +558,17 @@ fn read<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: 
 }
 
 #[inline(always)]
-fn fetch<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
+pub(crate) fn fetch<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
     window: &Window<T>,
 ) -> Fetched<T, M, N, L> {
     // SAFETY: the window's rows and columns are readable: it is a shared view's, or the block's own.
     let words = unsafe { backend::fetch_tile::<T, L, KEEP, M, N>(window) };
     Fetched { words, rows: window.rows, cols: window.cols, zero: true, _p: PhantomData }
+}
+
+#[inline(always)]
+pub(crate) fn column_window<'w, T, const M: usize>(column: &'w TileRef<'_, T, M, 1>) -> &'w Window<T> {
+    &column.window
 }
 
 /// A row, as a window of `M` times that row.
@@ -558,7 +595,12 @@ impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
         cta: &mut Cta<THREADS, CLUSTER>,
         elements: &Fetched<T, M, N, L>,
     ) {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         self.write::<L, false, THREADS, CLUSTER>(cta, elements)
     }
 
@@ -570,7 +612,12 @@ impl<T: Element, const M: usize, const N: usize> TileMut<'_, T, M, N> {
         cta: &mut Cta<THREADS, CLUSTER>,
         elements: &Fetched<T, M, N, L>,
     ) {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         self.write::<L, true, THREADS, CLUSTER>(cta, elements)
     }
 
@@ -654,7 +701,12 @@ impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
         _cta: &mut Cta<THREADS, CLUSTER>,
         j: u32,
     ) -> Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>> {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         read::<T, _, false, M, N>(&self.window(j))
     }
 
@@ -667,8 +719,15 @@ impl<T: Element, const M: usize, const N: usize> StripMut<'_, T, M, N> {
         j: u32,
         tile: &Tile<T::Value, M, N, ByRows<THREADS, T::Chunk>>,
     ) {
-        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out") };
+        const {
+            assert!(
+                CLUSTER == 1,
+                "the tiles of an output belong to a whole cluster: in one, `roles` or `part` shares them out"
+            )
+        };
         // SAFETY: the window is this block's alone.
-        unsafe { backend::store_words::<T, ByRows<THREADS, T::Chunk>, false, M, N>(&self.window(j), &tile.round().words) }
+        unsafe {
+            backend::store_words::<T, ByRows<THREADS, T::Chunk>, false, M, N>(&self.window(j), &tile.round().words)
+        }
     }
 }

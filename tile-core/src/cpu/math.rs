@@ -1,5 +1,9 @@
 //! Elementary functions on `f32`.
 
+/// `e^x`.
+pub fn exp(x: f32) -> f32 {
+    x.exp()
+}
 /// `2^x`.
 pub fn exp2(x: f32) -> f32 {
     x.exp2()

@@ -23,7 +23,7 @@ pub use run::{Block, Fault, Faults, Place, declared, run};
 pub(crate) use barrier::*;
 pub(crate) use dot::{dot, store_block};
 pub(crate) use entry::*;
-pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+pub use math::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub(crate) use memory::*;

@@ -3,7 +3,10 @@
 //! All its atomics are relaxed: it must not order anything, or it would hide missing waits from ThreadSanitizer.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::{Acquire, Relaxed, Release}};
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::{Duration, Instant};
 
 /// How long all roles must wait, with nothing happening, to be called deadlocked: in milliseconds.

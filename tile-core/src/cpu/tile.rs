@@ -3,9 +3,9 @@
 use std::vec;
 use std::vec::Vec;
 
+use super::Smem;
 use super::monitor::exchange;
 use super::run::Place;
-use super::Smem;
 use crate::element::{Element, Value};
 use crate::layout::{ByRows, Chunks, Layout};
 use crate::tile::Fold;
@@ -261,6 +261,56 @@ pub(crate) unsafe fn fold_rows<
         sums.into_iter().step_by(32).reduce(F::join).unwrap_or(F::START)
     };
     PerLine((0..M).map(row).collect())
+}
+
+/// Joins `f` of the elements of each column that are inside.
+///
+/// # Safety
+/// As for [`fold_columns`].
+pub(crate) unsafe fn fold_column_words<
+    F: Fold<V>,
+    T: Element,
+    V: Value,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    mut scratch: Smem,
+    words: &Words<T>,
+    _all: bool,
+    rows: u32,
+    f: impl Fn(T::Value) -> V,
+) -> PerLine<V> {
+    let values = Spread(words.0.iter().map(|&v| f(v)).collect());
+    // SAFETY: the caller's.
+    unsafe { fold_columns::<F, V, THREADS, C, M, N>(&mut scratch, &values, rows) }
+}
+
+/// `f` of every element, its counterparts in two columns and its column's value, rounded.
+///
+/// # Safety
+/// As for [`fetch_tile`].
+pub(crate) unsafe fn combine_columns<
+    T: Element,
+    W: Element,
+    P: Value,
+    L: Layout<M, N>,
+    const M: usize,
+    const N: usize,
+>(
+    x: &Words<T>,
+    columns: (&Window<W>, &Window<W>),
+    per_column: &PerLine<P>,
+    f: impl Fn(T::Value, (W::Value, W::Value), P) -> T::Value,
+) -> Words<T> {
+    // SAFETY: the caller's.
+    let (w, b) = unsafe { (load_column::<W, L, M, N>(columns.0), load_column::<W, L, M, N>(columns.1)) };
+    let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
+    let f = |(i, (&x, (&w, &b))): (usize, (&T::Value, (&W::Value, &W::Value)))| {
+        T::from_value(f(x, (w, b), per_column.0[i % N])).to_value()
+    };
+    Words(all.map(f).collect())
 }
 
 /// Joins the one value that each block of the cluster has.

@@ -1,6 +1,9 @@
 //! Accesses of register tiles to global memory: predicated in the assembler text, piece by piece, and element by element at
 //! the edges.
 
+// labels are local to the braces around each text
+#![allow(named_asm_labels)]
+
 use core::arch::asm;
 
 use super::element::{Pack16, bf16, f16};
@@ -237,7 +240,17 @@ pub(super) unsafe fn load_edge(size: usize, bytes: usize, to: u64, e: Edge, word
     unsafe {
         match (size, bytes) {
             (4, 16) => ld!(4, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
-            (2, 16) => ld!(2, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
+            // Most kernels have this one, several times: a loop, which is a fifth of the text. From the last element on,
+            // each is shifted in before those that follow it.
+            (2, 16) => edge!(e, 2, to, ["\
+                setp.le.s32 p, n, 0; @p bra DONE; \
+                .reg .b64 a; .reg .s32 k; add.s64 a, {to}, 14; mov.b32 k, 7;\n\
+                NEXT: setp.gt.s32 p, n, k; mov.b32 t, 0; @p ld.global.u16 t, [a]; \
+                shf.l.wrap.b32 {w}, {z}, {w}, 16; shf.l.wrap.b32 {z}, {y}, {z}, 16; shf.l.wrap.b32 {y}, {x}, {y}, 16; \
+                shl.b32 {x}, {x}, 16; or.b32 {x}, {x}, t; \
+                add.s64 a, a, -2; add.s32 k, k, -1; setp.ge.s32 p, k, 0; @p bra NEXT;\n\
+                DONE: "], x = inout(reg32) x, y = inout(reg32) y, z = inout(reg32) z, w = inout(reg32) w,
+                options(nostack, readonly)),
             (2, 8) => ld!(2, x "x" 0, y "y" 1),
             (1, 16) => ld!(1, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
             (1, 8) => ld!(1, x "x" 0, y "y" 1),
@@ -263,7 +276,14 @@ pub(super) unsafe fn store_edge(size: usize, bytes: usize, to: u64, e: Edge, wor
     unsafe {
         match (size, bytes) {
             (4, 16) => st!(4, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
-            (2, 16) => st!(2, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
+            (2, 16) => edge!(e, 2, to, ["\
+                setp.le.s32 p, n, 0; @p bra DONE; \
+                .reg .b64 a; .reg .s32 k; .reg .b32 c, d, f, g; mov.b64 a, {to}; mov.b32 k, 0; \
+                mov.b32 c, {x}; mov.b32 d, {y}; mov.b32 f, {z}; mov.b32 g, {w};\n\
+                NEXT: cvt.u16.u32 h, c; st.global.u16 [a], h; \
+                shf.r.wrap.b32 c, c, d, 16; shf.r.wrap.b32 d, d, f, 16; shf.r.wrap.b32 f, f, g, 16; shr.u32 g, g, 16; \
+                add.s64 a, a, 2; add.s32 k, k, 1; setp.lt.s32 p, k, n; setp.lt.and.s32 p, k, 8, p; @p bra NEXT;\n\
+                DONE: "], x = in(reg32) x, y = in(reg32) y, z = in(reg32) z, w = in(reg32) w, options(nostack)),
             (2, 8) => st!(2, x "x" 0, y "y" 1),
             (1, 16) => st!(1, x "x" 0, y "y" 1, z "z" 2, w "w" 3),
             (1, 8) => st!(1, x "x" 0, y "y" 1),

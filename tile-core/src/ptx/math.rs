@@ -33,6 +33,24 @@ unary!(
     /// `1 / x`, to 1 ulp.
     reciprocal, "rcp.approx.f32");
 
+/// `e^x`, to about 1 ulp: `2^n 2^f` with `n` an integer, where `x log2(e) = n + f` is computed to twice the precision. The
+/// scheme and its constants are those of CUDA's `expf`, so that results are the same bits.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    let y: f32;
+    // SAFETY: arithmetic on registers.
+    unsafe {
+        asm!(
+            "{{ .reg .f32 s, t, n, r, p; .reg .b32 i; \
+            fma.rn.sat.f32 s, {1}, 0f3BBB989D, 0f3F000000; fma.rm.f32 t, s, 0f437C0000, 0f4B400001; \
+            add.f32 n, t, 0fCB40007F; neg.f32 n, n; fma.rn.f32 r, {1}, 0f3FB8AA3B, n; fma.rn.f32 r, {1}, 0f32A57060, r; \
+            mov.b32 i, t; shl.b32 i, i, 23; mov.b32 p, i; ex2.approx.ftz.f32 r, r; mul.f32 {0}, r, p; }}",
+            out(reg32) y, in(reg32) x, options(pure, nomem, nostack)
+        )
+    }
+    y
+}
+
 /// The greater; NaN if one is.
 #[inline(always)]
 pub(crate) fn max_nan(x: f32, y: f32) -> f32 {

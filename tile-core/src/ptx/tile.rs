@@ -8,8 +8,8 @@ use core::arch::asm;
 use core::marker::PhantomData;
 
 use super::access::{Edge, Limits, load_edge, load_one, load_piece, store_edge, store_piece, value, value_anew, word};
-use super::smem::{Smem, here};
 use super::entry::Place;
+use super::smem::{Smem, here};
 use super::sync::{block_barrier, cluster_barrier, cluster_rank, shuffle_xor, tid, warp_barrier};
 use crate::element::{Element, Value};
 use crate::layout::{ByColumns, ByRows, Chunks, Layout, MOST_PER_THREAD};
@@ -491,7 +491,9 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
             |q| {
                 let i = q * in_piece;
                 // SAFETY: the caller's.
-                let (w, b) = unsafe { (w.read::<L, true, M, N>(i, in_piece, edges), b.read::<L, true, M, N>(i, in_piece, edges)) };
+                let (w, b) = unsafe {
+                    (w.read::<L, true, M, N>(i, in_piece, edges), b.read::<L, true, M, N>(i, in_piece, edges))
+                };
                 (anew::<T>(x.0[q]), w, b)
             },
             #[inline(always)]
@@ -845,4 +847,133 @@ pub(crate) unsafe fn fold_columns<
         upto_16!(each, round, C::LEN / Rounds::<THREADS, C, N>::COLUMNS);
     }
     sums
+}
+
+/// Joins `f` of the elements of each column, by way of a word for each column and warp in `scratch`: of all rows that the
+/// tile can hold if `all`, else of those that are inside.
+///
+/// # Safety
+/// By the whole block, with scratch that nobody uses.
+#[inline(always)]
+pub(crate) unsafe fn fold_column_words<
+    F: Fold<V>,
+    T: Element,
+    V: Value,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    scratch: Smem,
+    words: &Words<T>,
+    all: bool,
+    rows: u32,
+    f: impl Fn(T::Value) -> V,
+) -> PerLine<V> {
+    let t = tid();
+    let across = const { (N / C::LEN) as u32 };
+    let in_piece = const { Piece::<T, ByColumns<THREADS, C>, M, N>::ELEMENTS };
+    let left = rows.saturating_sub(<ByColumns<THREADS, C> as Layout<M, N>>::first(t).0);
+    let column = #[inline(always)]
+    |k: usize| {
+        if k >= C::LEN {
+            return V::ZERO;
+        }
+        let mut s = F::START;
+        let mut join = #[inline(always)]
+        |i: usize| {
+            if i % C::LEN == k {
+                let (down, _) = <ByColumns<THREADS, C> as Layout<M, N>>::step(i as u32);
+                let v = f(value_anew::<T>(&words.0[i / in_piece], i % in_piece));
+                s = F::join(s, if all || down < left { v } else { F::START });
+            }
+        };
+        upto_64!(each, join, <ByColumns<THREADS, C> as Layout<M, N>>::PER_THREAD);
+        s
+    };
+    let mut sums = PerLine::<V>::of(column);
+    let mut across_lanes = #[inline(always)]
+    |k: usize| {
+        let mut s = sums.0[k];
+        if across <= 1 {
+            s = join_across::<F, V>(s, 1);
+        }
+        if across <= 2 {
+            s = join_across::<F, V>(s, 2);
+        }
+        if across <= 4 {
+            s = join_across::<F, V>(s, 4);
+        }
+        if across <= 8 {
+            s = join_across::<F, V>(s, 8);
+        }
+        if across <= 16 {
+            s = join_across::<F, V>(s, 16);
+        }
+        sums.0[k] = s;
+    };
+    upto_16!(each, across_lanes, C::LEN);
+    let (warp, lane) = (t / 32, t % 32);
+    let columns = (lane % across) * C::LEN as u32;
+    let mine = scratch.add((warp * N as u32 + columns) as usize * 4);
+    let write = #[inline(always)]
+    |k: usize| {
+        // SAFETY: the words of this warp's columns, written by the first lane that has the column.
+        unsafe { mine.add(k * 4).store_u32_if(sums.0[k].to_bits32(), lane < across) }
+    };
+    upto_16!(each, write, C::LEN);
+    block_barrier();
+    let all_warps = scratch.add(columns as usize * 4);
+    let mut read = #[inline(always)]
+    |k: usize| {
+        let from = all_warps.add(k * 4);
+        // SAFETY: written before the barrier.
+        let mut s = V::from_bits32(unsafe { from.load_u32() });
+        let mut join = #[inline(always)]
+        |w: usize| {
+            if w > 0 {
+                // SAFETY: as above.
+                s = F::join(s, V::from_bits32(unsafe { from.add(w * N * 4).load_u32() }));
+            }
+        };
+        upto_64!(each, join, THREADS / 32);
+        sums.0[k] = s;
+    };
+    upto_16!(each, read, C::LEN);
+    sums
+}
+
+/// `f` of every element, its counterparts in two columns and its column's value, rounded: one piece after the other.
+///
+/// # Safety
+/// As for [`fetch_tile`].
+#[inline(always)]
+pub(crate) unsafe fn combine_columns<
+    T: Element,
+    W: Element,
+    P: Value,
+    L: Layout<M, N>,
+    const M: usize,
+    const N: usize,
+>(
+    x: &Words<T>,
+    columns: (&Window<W>, &Window<W>),
+    per_column: &PerLine<P>,
+    f: impl Fn(T::Value, (W::Value, W::Value), P) -> T::Value,
+) -> Words<T> {
+    let (first, _) = L::first(here(tid()));
+    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
+    let of_row = #[inline(always)]
+    |c: &Window<W>, i: usize| {
+        let row = first + L::step(i as u32).0;
+        let from = c.ptr.wrapping_add((row as u64 * c.stride) as usize) as u64;
+        // SAFETY: inside the window.
+        unsafe { load_one::<W>(from, Limits { row, rows: c.rows, at: 0, limit: c.cols }) }
+    };
+    by_pieces::<T, L, M, N, _>(
+        #[inline(always)]
+        |q| (q, anew::<T>(x.0[q]), (of_row(columns.0, q * in_piece), of_row(columns.1, q * in_piece))),
+        #[inline(always)]
+        |(q, x, of_row), k| f(value::<T>(x, k), *of_row, per_column.0[(q * in_piece + k) % L::CHUNK]),
+    )
 }

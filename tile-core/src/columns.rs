@@ -1,0 +1,88 @@
+//! Tiles that are reduced over their rows, kept as elements, with shared memory of the kernel's own for the sums.
+
+use core::marker::PhantomData;
+
+use crate::backend::{self, NotShared, Smem};
+use crate::element::{Element, Value};
+use crate::layout::{ByColumns, Chunks};
+use crate::roles::Cta;
+use crate::shared::Shared;
+use crate::tile::{Fetched, PerColumn, Sum, column_window, fetch};
+use crate::view::TileRef;
+
+/// Shared memory through which the warps of a block join what they have for `N` columns: a `#[shared]` parameter. `WORDS`
+/// is `N` for each warp.
+pub struct ColumnScratch<const WORDS: usize> {
+    base: Smem,
+    used: bool,
+    _p: NotShared,
+}
+
+// SAFETY: `WORDS` words from `tail`.
+unsafe impl<const WORDS: usize> Shared for ColumnScratch<WORDS> {
+    const BYTES: usize = 0;
+    const TAIL: usize = WORDS * 4;
+    #[inline(always)]
+    unsafe fn claim(_: Smem, tail: Smem) -> Self {
+        ColumnScratch { base: tail, used: false, _p: PhantomData }
+    }
+}
+
+impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
+    /// As [`load_columns`](Self::load_columns), but the values are not asked for yet: the reads are under way.
+    #[inline(always)]
+    pub fn fetch_columns<T: Element, const M: usize, const N: usize>(
+        &mut self,
+        from: TileRef<'_, T, M, N>,
+    ) -> Fetched<T, M, N, ByColumns<THREADS, T::Chunk>> {
+        fetch::<T, _, false, M, N>(&from.window)
+    }
+}
+
+impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks>
+    Fetched<T, M, N, ByColumns<THREADS, C>>
+{
+    /// The sum of `f` of each column's values, of the rows inside the view.
+    #[inline(always)]
+    pub fn column_sum_of<const WORDS: usize, const CLUSTER: usize>(
+        &self,
+        cta: &mut Cta<THREADS, CLUSTER>,
+        scratch: &mut ColumnScratch<WORDS>,
+        f: impl Fn(T::Value) -> f32 + Sync,
+    ) -> PerColumn<f32, N, ByColumns<THREADS, C>> {
+        const { assert!(WORDS == N * (THREADS / 32), "a word for each column and warp") };
+        if scratch.used {
+            // others may still read what the time before left
+            cta.meet();
+        }
+        scratch.used = true;
+        let all = self.zero && f(T::Value::ZERO).to_bits32() == 0;
+        // SAFETY: the whole block is here: its token is borrowed exclusively, and so is the scratch.
+        let values = unsafe {
+            backend::fold_column_words::<Sum, T, f32, THREADS, C, M, N>(scratch.base, &self.words, all, self.rows, f)
+        };
+        PerColumn::of(values)
+    }
+
+    /// `f` of every element, its counterparts in two columns and the value of its column, rounded. Values are not held.
+    #[inline(always)]
+    pub fn combine_columns<W: Element, P: Value, const CLUSTER: usize>(
+        &self,
+        _cta: &mut Cta<THREADS, CLUSTER>,
+        columns: (TileRef<'_, W, M, 1>, TileRef<'_, W, M, 1>),
+        per_column: &PerColumn<P, N, ByColumns<THREADS, C>>,
+        f: impl Fn(T::Value, (W::Value, W::Value), P) -> T::Value + Sync,
+    ) -> Self {
+        let columns = (column_window(&columns.0), column_window(&columns.1));
+        // SAFETY: the columns are shared views'.
+        let words = unsafe {
+            backend::combine_columns::<T, W, P, ByColumns<THREADS, C>, M, N>(
+                &self.words,
+                (columns.0, columns.1),
+                per_column.values(),
+                f,
+            )
+        };
+        Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
+    }
+}

@@ -33,6 +33,10 @@
 //! wrote the tensor. Work on one stream runs in order; across streams, tensors order what depends on each other. Dropping
 //! a tensor, a stream or a graph at any time, or forgetting it, never frees memory that a kernel still uses.
 //! A failure on the GPU is reported by the next call that waits.
+//!
+//! # Memory and streams of others
+//! An engine that owns its memory lends it to kernels for the duration of a call ([`foreign`]), on a stream of its own
+//! ([`Stream::from_owner`], [`Stream::from_raw`]); or makes views that nothing tracks ([`TensorView::from_raw`]).
 #![warn(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod copy;

@@ -79,7 +79,8 @@ impl<T: Element, const RANK: usize> Tensor<T, RANK> {
     ///
     /// # Safety
     /// Until this tensor is dropped and everything it was given to is done, the memory holds initialised elements, lies
-    /// on `device` (on the CPU: in this process), is not freed, and nobody else uses it.
+    /// on `device` (on the CPU: in this process), is not freed, and nobody else uses it. A graph that recorded a use of it
+    /// is not done while it lives.
     pub unsafe fn from_raw(device: &Device, address: *mut T, extents: [usize; RANK]) -> Result<Self> {
         // SAFETY: the caller's; used here for its checks alone.
         let view = unsafe { TensorViewMut::from_raw(device, address, extents, shape::contiguous(&extents)) }?;

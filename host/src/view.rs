@@ -244,7 +244,7 @@ impl<'a, T: Element, const RANK: usize> TensorView<'a, T, RANK> {
     /// # Safety
     /// The memory holds initialised elements and lies on `device` (on the CPU: in this process). During `'a`, and until
     /// everything that was given this view is done, it is neither freed nor written, except by work that the caller
-    /// orders with it: uses of this view are not tracked.
+    /// orders with it: uses of this view are not tracked. A graph that recorded one is not done while it lives.
     pub unsafe fn from_raw(
         device: &Device,
         address: *const T,
@@ -285,7 +285,7 @@ impl<'a, T: Element, const RANK: usize> TensorViewMut<'a, T, RANK> {
     /// # Safety
     /// The memory holds initialised elements and lies on `device` (on the CPU: in this process). During `'a`, and until
     /// everything that was given this view is done, it is not freed and nobody else reads or writes it, except work that
-    /// the caller orders with it: uses of this view are not tracked.
+    /// the caller orders with it: uses of this view are not tracked. A graph that recorded one is not done while it lives.
     pub unsafe fn from_raw(
         device: &Device,
         address: *mut T,

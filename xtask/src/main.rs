@@ -1,5 +1,6 @@
 //! Developer commands: `cargo xtask help` lists them.
 
+mod adapters;
 mod consumer;
 mod expected;
 mod images;
@@ -26,6 +27,7 @@ cargo xtask <command>
   scan           look for convergent instructions in the vocabulary's inline assembly
   tsan           run the CPU backend's tests under ThreadSanitizer
   results        make the README's table from benches/results
+  adapters       build and test the adapters for cudarc, cust and candle
   consumer       build a package that depends on tilewright, from nothing, time it and run it
 ";
 
@@ -43,6 +45,7 @@ const STEPS: &[Step] = &[
     Step::new("tests", |_| cargo(["test", "--workspace", "--release", "--quiet", "--no-fail-fast"])),
     Step::new("docs", |_| step::doc()),
     Step::new("tsan", tsan::run),
+    Step::new("adapters", adapters::run),
     Step::new("consumer", consumer::run),
 ];
 
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         ["scan"] => scan::run(&root),
         ["results"] => results::write(&root),
         ["tsan"] => tsan::run(&root),
+        ["adapters"] => adapters::run(&root),
         ["consumer"] => consumer::run(&root),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");

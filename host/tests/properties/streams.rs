@@ -172,7 +172,7 @@ impl Run {
                 (0, _) => on.synchronize()?,
                 (1, Some(fake)) => fake.run(),
                 (2, Some(fake)) => fake.seed(u64::from(which)),
-                (3, _) => std::mem::forget(self.tensors[t].1.view_mut()),
+                (3, _) => Event::record(&on)?.synchronize()?,
                 _ => {}
             },
         }

@@ -35,16 +35,8 @@ pub fn product<
 ) where
     Split<M, N, THREADS>: BlockProduct,
 {
-    let steps = a.across();
     for ((i, j), out) in c {
-        let (a, b) = (a.strip(i), b.strip(j));
-        let acc = cta.accumulate(
-            stages,
-            steps,
-            #[inline(always)]
-            |k| (a.tile(k), b.tile(k)),
-            BlockAcc::zero(),
-        );
+        let acc = cta.accumulate_strips(stages, a.strip(i), b.strip(j), BlockAcc::zero());
         out.store_acc(cta, acc.map(&f));
     }
 }

@@ -103,8 +103,8 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
     }
 
     /// `acc + A B^T` of a row of tiles of A and a row of tiles of B, over all their columns: what
-    /// [`accumulate`](Self::accumulate) gives for `|k| (a.tile(k), b.tile(k))`, faster. What one has more columns than the
-    /// other is left out.
+    /// [`accumulate`](Self::accumulate) gives for `|k| (a.tile(k), b.tile(k))`, faster: whether tiles are whole and aligned
+    /// is asked once, not for each pair of them.
     #[inline(always)]
     pub fn accumulate_strips<T: DotElement, const M: usize, const N: usize, const K: usize, const STAGES: usize>(
         &mut self,
@@ -116,7 +116,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
     where
         Split<M, N, THREADS>: BlockProduct,
     {
-        let steps = if a.across() < b.across() { a.across() } else { b.across() };
+        let steps = if a.across() > b.across() { a.across() } else { b.across() };
         // SAFETY: as in `accumulate`.
         unsafe { backend::dot_strips::<T, M, N, K, STAGES, THREADS>(&mut acc.regs, stages.base, steps, a, b) };
         acc

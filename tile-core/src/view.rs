@@ -219,6 +219,7 @@ impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
         self.window.cols.div_ceil(N as u32)
     }
     /// All columns.
+    #[cfg(target_arch = "nvptx64")]
     #[inline(always)]
     pub(crate) fn window(&self) -> &Window<T> {
         &self.window

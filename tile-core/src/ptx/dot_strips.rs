@@ -1,10 +1,13 @@
 //! The loop of a block-level product over two rows of tiles, where nothing is left to decide within it.
 //!
-//! What [`super::dot::dot`] asks of every pair of tiles anew is asked once here: rows are all inside, 16 bytes at a time
-//! are aligned, and one tile lies beside the other. A step then costs each thread its copies with one instruction more
-//! XX
-//! dealt out between the products: a fragment is loaded before the copies that stand behind it in program order, for the
-//! assembler keeps reads of shared memory behind the copies that it can not tell apart from them.
+//! What [`super::dot::dot`] asks of every pair of tiles anew is asked once here: all rows are inside, 16 bytes at a time are
+//! aligned, and one tile lies beside the other. The step is written out for each stage of the ring (in most shapes), so that places
+//! in shared memory are constants of the instructions; a thread holds a pointer for each row that it copies, and moves them
+//! once in a round of the ring. What is left of a step beside its products, loads and copies is a comparison, the barrier
+//! and the branch.
+//!
+//! Copies are dealt out between the products, behind the loads of the fragments that come next: the assembler keeps what
+//! reads shared memory in its order with what writes there.
 
 use core::arch::asm;
 
@@ -16,43 +19,46 @@ use super::sync::tid;
 use crate::layout::operand_offset;
 use crate::view::Window;
 
-/// Whether the loop of this file takes two rows of tiles of `m` and `n` rows.
+/// Whether [`strips_loop`] takes two rows of tiles, of `m` and `n` rows.
 #[inline(always)]
 pub(super) fn plain<T>(a: &Window<T>, b: &Window<T>, m: u32, n: u32) -> bool {
+    // so that 64 rows are less than 2^32 bytes
     let near = |w: &Window<T>| w.stride < const { (u32::MAX as usize / 64 / size_of::<T>()) as u64 };
-    (a.rows == m) & (b.rows == n) & (a.cols == b.cols) & (a.cols <= i32::MAX as u32) & near(a) & near(b) & in_chunks(a) & in_chunks(b)
+    (a.rows == m)
+        & (b.rows == n)
+        & (a.cols == b.cols)
+        & (a.cols <= i32::MAX as u32)
+        & near(a)
+        & near(b)
+        & in_chunks(a)
+        & in_chunks(b)
 }
 
-/// A thread's share of the copies: of each tile one chunk of 16 bytes in every `ROWS`th row.
+/// The most copies of a thread for a pair of tiles.
+const MOST: usize = 16;
+
+/// `$do!(i)` for each possible copy, straight-line.
+macro_rules! each_copy {
+    ($do:ident) => {
+        each_copy!(@ $do; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $do:ident; $($i:literal)*) => {
+        $(if const { $i < Self::COPIES } {
+            $do!($i);
+        })*
+    };
+}
+
+/// A thread's share of the copies: of each tile one chunk of 16 bytes in every `ROWS`th row, A's first.
 struct Feed<const M: usize, const N: usize, const ROW: usize, const THREADS: usize> {
-    a: Rows,
-    b: Rows,
+    /// Where the chunks lie: in every `EACH`th of its rows; those between are `down` below.
+    from: [u64; MOST],
+    /// Bytes to the next of its rows, in A and in B.
+    down: (u32, u32),
     /// Elements from the chunk to the end of the rows; not more than zero where it lies outside.
     left: i32,
     /// The chunk's place in a stage.
     place: usize,
-}
-
-/// Where a thread reads next. Pointers move from row to row: one register pair for all rows of a tile.
-struct Rows {
-    from: u64,
-    /// Bytes to the next of its rows.
-    down: u32,
-    /// From its last row to its first of the next tile.
-    back: u64,
-}
-
-impl Rows {
-    #[inline(always)]
-    fn of<T>(w: &Window<T>, row: u32, column: u32, rows: u32, copies: u32, width: u32) -> Self {
-        let size = size_of::<T>() as u64;
-        let down = w.stride as u32 * (rows * size as u32);
-        Rows {
-            from: w.ptr as u64 + (row as u64 * w.stride + column as u64) * size,
-            down,
-            back: (width as u64).wrapping_sub(down as u64 * (copies - 1) as u64),
-        }
-    }
 }
 
 impl<const M: usize, const N: usize, const ROW: usize, const THREADS: usize> Feed<M, N, ROW, THREADS> {
@@ -60,69 +66,120 @@ impl<const M: usize, const N: usize, const ROW: usize, const THREADS: usize> Fee
     const ROWS: usize = {
         let rows = THREADS / (ROW / 16);
         assert!(M % rows == 0 && N % rows == 0, "the threads of a block share an operand tile evenly");
-        assert!(rows <= 64 && rows % 8 == 0);
+        assert!(rows <= 64 && rows % 8 == 0 && (M + N) / rows <= MOST);
         rows
     };
     const IN_A: usize = M / Self::ROWS;
     const COPIES: usize = (M + N) / Self::ROWS;
+    /// A pointer for every row, every other or every fourth: as registers allow.
+    const EACH: usize = match Self::COPIES {
+        0..=4 => 1,
+        5..=12 if Self::IN_A % 2 == 0 => 2,
+        _ if Self::IN_A % 4 == 0 => 4,
+        _ => 1,
+    };
+
+    /// Whether the step is written out for each stage. Not if that makes a long loop of a small block: several of those share
+    /// an SM, are at different places in it, and want its instruction cache for each.
+    const fn unrolled(stages: usize) -> bool {
+        let products = M * N * ROW / 2 * stages / (THREADS / 32) / (16 * 8 * 16);
+        THREADS > 128 || products <= 128
+    }
 
     #[inline(always)]
     fn of<T>(a: &Window<T>, b: &Window<T>) -> Self {
         let (chunks, in_chunk) = const { (ROW as u32 / 16, 16 / size_of::<T>() as u32) };
-        let (row, chunk) = (tid() / chunks, tid() % chunks);
+        // The window is aligned: nothing is added. But for the compiler the thread is another one for each tile of the output,
+        // and what is computed from it is not kept in registers from one to the next.
+        let thread = tid() + a.ptr as u32 % 16;
+        let (row, chunk) = (thread / chunks, thread % chunks);
         let column = chunk * in_chunk;
-        let (in_a, in_b) = const { (Self::IN_A as u32, (Self::COPIES - Self::IN_A) as u32) };
-        Feed {
-            a: Rows::of(a, row, column, Self::ROWS as u32, in_a, ROW as u32),
-            b: Rows::of(b, row, column, Self::ROWS as u32, in_b, ROW as u32),
-            left: a.cols as i32 - column as i32,
-            place: operand_offset(ROW, row as usize, chunk as usize * 16),
+        let first =
+            |w: &Window<T>| w.ptr as u64 + (row as u64 * w.stride + column as u64) * const { size_of::<T>() as u64 };
+        let down = |w: &Window<T>| w.stride as u32 * const { (Self::ROWS * size_of::<T>()) as u32 };
+        let (first, down) = ((first(a), first(b)), (down(a), down(b)));
+        let (mut from, mut next) = ([0; MOST], first.0);
+        macro_rules! set {
+            ($i:literal) => {
+                from[$i] = next;
+                // one after the other: multiples of `down` would be kept in registers from one tile of the output to the next
+                next = if const { $i + 1 == Self::IN_A } {
+                    first.1
+                } else {
+                    sum(next, if const { $i < Self::IN_A } { down.0 } else { down.1 } as u64)
+                };
+            };
         }
+        each_copy!(set);
+        let place = operand_offset(ROW, row as usize, chunk as usize * 16);
+        Feed { from, down, left: a.cols as i32 - column as i32, place }
     }
 
-    /// Starts part `part` of `parts` of the thread's copies to a stage. After the last part it stands at the next tiles.
+    /// Starts part `part` of `parts` of the thread's copies to a stage, of the tiles `S` further on.
     ///
     /// # Safety
     /// The stage is the block's to write; the rows are the windows'.
     #[inline(always)]
-    unsafe fn bring<T>(&mut self, stage: Smem, part: usize, parts: usize) {
+    unsafe fn bring<T, const S: usize>(&self, stage: Smem, part: usize, parts: usize) {
         let to = stage.add(self.place);
-        let mut i = Self::COPIES * part / parts;
-        while i < Self::COPIES * (part + 1) / parts {
-            let rows = if i < Self::IN_A { &mut self.a } else { &mut self.b };
-            let last = i + 1 == Self::IN_A || i + 1 == Self::COPIES;
-            let by = if last { rows.back } else { rows.down as u64 };
-            // SAFETY: the caller's. B's tile follows on A's.
-            rows.from = unsafe { copy_16(to.add(i * Self::ROWS * ROW), rows.from, self.left, by) };
-            i += 1;
+        let (first, end) = (Self::COPIES * part / parts, Self::COPIES * (part + 1) / parts);
+        macro_rules! copy {
+            ($i:literal) => {
+                if $i >= first && $i < end {
+                    let down = if const { $i < Self::IN_A } { self.down.0 } else { self.down.1 };
+                    let (row, on) = const { ($i / Self::EACH * Self::EACH, ($i % Self::EACH) as u64) };
+                    let from = if on == 0 { self.from[row] } else { sum(self.from[row], down as u64 * on) };
+                    // SAFETY: the caller's. B's tile follows on A's.
+                    unsafe { copy_16::<T, S, ROW>(to.add($i * Self::ROWS * ROW), from, self.left) };
+                }
+            };
         }
-        if part + 1 == parts {
-            self.left -= const { (ROW / size_of::<T>()) as i32 };
+        each_copy!(copy);
+    }
+
+    /// To the tiles `tiles` further on.
+    #[inline(always)]
+    fn advance<T>(&mut self, tiles: usize) {
+        macro_rules! step {
+            ($i:literal) => {
+                if const { $i % Self::EACH == 0 } {
+                    self.from[$i] = sum(self.from[$i], (tiles * ROW) as u64);
+                }
+            };
         }
+        each_copy!(step);
+        self.left -= (tiles * const { ROW / size_of::<T>() }) as i32;
     }
 }
 
-/// Starts copying 16 bytes, past L1, if `left > 0`, and puts zeros there otherwise. Gives `from + by`: added here, since
-/// of sums that it knows the compiler would keep all in registers.
+/// A sum of which the compiler does not know that it is one: it would keep differences of pointers in registers, too.
+#[inline(always)]
+fn sum(a: u64, b: u64) -> u64 {
+    let r: u64;
+    // SAFETY: arithmetic on registers.
+    unsafe { asm!("add.s64 {0}, {1}, {2};", out(reg64) r, in(reg64) a, in(reg64) b, options(pure, nomem, nostack)) }
+    r
+}
+
+/// Starts copying 16 bytes from the row `from`, of the tile `S` further on, past L1, if they lie inside; and puts zeros
+/// there otherwise.
 ///
 /// # Safety
-/// Both addresses are 16-byte aligned; `to` is the caller's; if `left > 0`, `from` may be read.
+/// Both addresses are 16-byte aligned; `to` is the caller's; if more than `S` tiles are `left`, the bytes may be read.
 #[inline(always)]
-unsafe fn copy_16(to: Smem, from: u64, left: i32, by: u64) -> u64 {
-    let next: u64;
+unsafe fn copy_16<T, const S: usize, const ROW: usize>(to: Smem, from: u64, left: i32) {
     // SAFETY: the caller's.
     unsafe {
-        asm!("{{ .reg .pred p; .reg .b32 s; setp.gt.s32 p, {2}, 0; selp.b32 s, 16, 0, p;
-             cp.async.cg.shared.global.L2::128B [{0}], [{1}], 16, s; add.s64 {3}, {1}, {4}; }}",
-            in(reg32) to.0, in(reg64) from, in(reg32) left, lateout(reg64) next, in(reg64) by, options(nostack))
+        asm!("{{ .reg .pred p; .reg .b32 s; setp.gt.s32 p, {2}, {4}; selp.b32 s, 16, 0, p;
+             cp.async.cg.shared.global [{0}], [{1}+{3}], 16, s; }}",
+            in(reg32) to.0, in(reg64) from, in(reg32) left, const S * ROW, const S * ROW / size_of::<T>(), options(nostack))
     }
-    next
 }
 
 /// `regs += A B^T` over the first `steps` tiles of two rows of tiles.
 ///
 /// # Safety
-/// As for [`super::dot::dot`]; the windows are [`plain`].
+/// As for [`super::dot::dot_strips`]; the windows are [`plain`], and have no more than `steps` tiles.
 #[inline(always)]
 pub(super) unsafe fn strips_loop<
     T: DotElement,
@@ -142,51 +199,86 @@ pub(super) unsafe fn strips_loop<
 ) where
     Split<M, N, THREADS>: BlockProduct,
 {
-    let stage = const { (M + N) * ROW };
+    const { assert!(STAGES <= 6, "a ring of at most six stages") };
+    // The copies are dealt out in parts, one to each 16 of depth; where steps are written out, the first right after the
+    // barrier of the step before.
+    let unrolled = const { Feed::<M, N, ROW, THREADS>::unrolled(STAGES) };
+    let early = unrolled as usize;
+    let (stage, parts) = const { ((M + N) * ROW, K / 16 - 1 + Feed::<M, N, ROW, THREADS>::unrolled(STAGES) as usize) };
     let mut feed = Feed::<M, N, ROW, THREADS>::of(a, b);
     // SAFETY: stages are filled once all have read them (the barrier of the step before), and read once filled. Past the
-    // last step nothing is left to read: zeros are put there.
+    // last tile nothing is left to read: zeros are put there.
     unsafe {
         let mut s = 0;
         while s < STAGES - 1 {
-            feed.bring::<T>(ring.add(s * stage), 0, 1);
+            feed.bring::<T, 0>(ring.add(s * stage), 0, 1);
+            feed.advance::<T>(1);
             commit_copies();
             s += 1;
         }
         await_stage::<STAGES>();
         let lanes = Split::<M, N, THREADS>::lanes(ROW);
-        let (mut read, mut write) = (ring, ring.add((STAGES - 1) * stage));
-        let end = ring.add(STAGES * stage);
         let mut now = load::<Split<M, N, THREADS>, M, K>(ring, lanes, 0);
+        if early > 0 {
+            feed.bring::<T, 0>(ring.add((STAGES - 1) * stage), 0, parts);
+        }
         let mut k = 0;
-        while k < steps {
-            let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 1);
-            if const { K == 64 } {
-                feed.bring::<T>(write, 0, 3);
-                multiply(regs, &now);
-                let third = load::<Split<M, N, THREADS>, M, K>(read, lanes, 2);
-                feed.bring::<T>(write, 1, 3);
-                multiply(regs, &next);
-                now = load::<Split<M, N, THREADS>, M, K>(read, lanes, 3);
-                feed.bring::<T>(write, 2, 3);
-                multiply(regs, &third);
-            } else {
-                feed.bring::<T>(write, 0, 1);
+        // A step that reads the stage `$read`, and fills the one that the step before read.
+        macro_rules! step {
+            ($tile:literal, $read:expr, $write:expr, $after:expr, $advance:block, $next_tile:expr) => {{
+                let (read, write) = ($read, $write);
+                let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 1);
+                feed.bring::<T, $tile>(write, early, parts);
                 multiply(regs, &now);
                 now = next;
+                if const { K == 64 } {
+                    let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 2);
+                    feed.bring::<T, $tile>(write, early + 1, parts);
+                    multiply(regs, &now);
+                    let last = load::<Split<M, N, THREADS>, M, K>(read, lanes, 3);
+                    feed.bring::<T, $tile>(write, early + 2, parts);
+                    multiply(regs, &next);
+                    now = last;
+                }
+                commit_copies();
+                await_stage::<STAGES>();
+                $advance
+                // After the last step these are zeros, and not used.
+                let next = load::<Split<M, N, THREADS>, M, K>($after, lanes, 0);
+                if early > 0 {
+                    feed.bring::<T, { $next_tile }>(read, 0, parts);
+                }
+                multiply(regs, &now);
+                now = next;
+                k += 1;
+                if k >= steps {
+                    break;
+                }
+            }};
+        }
+        // A step for each stage.
+        macro_rules! steps {
+            ($($s:literal)*) => {
+                $(if const { $s < STAGES } {
+                    let write = ring.add(const { ($s + STAGES - 1) % STAGES } * stage);
+                    let after = ring.add(const { ($s + 1) % STAGES } * stage);
+                    step!($s, ring.add($s * stage), write, after, {}, $s + 1);
+                })*
+            };
+        }
+        if unrolled {
+            loop {
+                steps!(0 1 2 3 4 5);
+                feed.advance::<T>(STAGES);
             }
-            commit_copies();
-            await_stage::<STAGES>();
-            write = read;
-            read = read.add(stage);
-            if read.0 == end.0 {
-                read = ring;
+        } else {
+            let (mut read, mut write) = (ring, ring.add((STAGES - 1) * stage));
+            let end = ring.add((STAGES - 1) * stage);
+            loop {
+                let after = if read.0 == end.0 { ring } else { read.add(stage) };
+                step!(0, read, write, after, { feed.advance::<T>(1) }, 0);
+                (write, read) = (read, after);
             }
-            // After the last step these are zeros, and not used.
-            let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 0);
-            multiply(regs, &now);
-            now = next;
-            k += 1;
         }
     }
 }

@@ -281,4 +281,6 @@ pub(super) unsafe fn strips_loop<
             }
         }
     }
+    // What began behind the last barrier is in no group yet, and is to be waited for, too.
+    commit_copies();
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use tilewright_core::backend::MmaElement;
 use tilewright_core::element::{DType, Element, bf16, f16};
+use tilewright_core::kernel::Kernel;
 use tilewright_core::schedule::Grouped;
 use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::gemm::{ping_pong, portable};
@@ -131,6 +132,18 @@ fn small(stream: &Stream, m: usize, n: usize) -> bool {
     !device.is_cpu() && tiles(m, n, 128, 128) < device.multiprocessors() as usize
 }
 
+/// Whether one block of 128 x 256 on each SM does it in as few turns as two of 128 x 128. Wide tiles read less.
+fn wide(stream: &Stream, m: usize, n: usize) -> bool {
+    let sms = stream.device().multiprocessors() as usize;
+    tiles(m, n, 128, 256).div_ceil(sms) <= tiles(m, n, 128, 128).div_ceil(2 * sms)
+}
+
+/// Whether the device has the shared memory of the kernel with deep tiles.
+fn roomy<K: Kernel>(stream: &Stream) -> bool {
+    let need = K::SHARED_BYTES;
+    stream.device().shared_memory_per_block().is_some_and(|most| most >= need)
+}
+
 macro_rules! portable {
     ($t:ty, $m:literal, $n:literal, $k:literal, $stages:literal, $threads:literal, $stream:expr, $a:expr, $b:expr, $c:expr) => {{
         let args = (
@@ -167,6 +180,15 @@ macro_rules! factor16 {
                 match path {
                     Path::Hopper => by_hopper(stream, a, b, c),
                     Path::Portable if small(stream, m, n) => portable!($t, 64, 64, 32, 4, 128, stream, a, b, c),
+                    Path::Portable if wide(stream, m, n) && roomy::<portable::wide<$t>>(stream) => {
+                        let args = (
+                            a.tiles().arg("a")?,
+                            b.tiles().arg("b")?,
+                            c.tiles_mut().arg("c")?.schedule(Grouped::<16>),
+                        );
+                        portable::wide::<$t>::launch(stream, args)
+                    }
+                    Path::Portable if wide(stream, m, n) => portable!($t, 128, 256, 32, 4, 256, stream, a, b, c),
                     Path::Portable => portable!($t, 128, 128, 64, 3, 128, stream, a, b, c),
                 }
             }

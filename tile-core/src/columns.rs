@@ -5,30 +5,30 @@ use core::marker::PhantomData;
 use crate::backend::{self, NotShared, Smem};
 use crate::element::{Element, Value};
 use crate::layout::{ByColumns, Chunks};
-use crate::roles::Cta;
+use crate::roles::{BlockScope, Cta, Within};
 use crate::shared::Shared;
 use crate::tile::{Fetched, PerColumn, Sum, column_window, fetch};
 use crate::view::TileRef;
 
 /// Shared memory through which the warps of a block join what they have for `N` columns: a `#[shared]` parameter. `WORDS`
 /// is `N` for each warp.
-pub struct ColumnScratch<const WORDS: usize> {
+pub struct ColumnScratch<'b, const WORDS: usize> {
     base: Smem,
     used: bool,
-    _p: NotShared,
+    _p: PhantomData<(NotShared, Within<'b>)>,
 }
 
 // SAFETY: `WORDS` words from `tail`.
-unsafe impl<const WORDS: usize> Shared for ColumnScratch<WORDS> {
+unsafe impl<'b, const WORDS: usize> Shared<'b> for ColumnScratch<'b, WORDS> {
     const BYTES: usize = 0;
     const TAIL: usize = WORDS * 4;
     #[inline(always)]
-    unsafe fn claim(_: Smem, tail: Smem) -> Self {
+    unsafe fn claim(_: &'b BlockScope, _: Smem, tail: Smem) -> Self {
         ColumnScratch { base: tail, used: false, _p: PhantomData }
     }
 }
 
-impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
+impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
     /// As [`load_columns`](Self::load_columns), but the values are not asked for yet: the reads are under way.
     #[inline(always)]
     pub fn fetch_columns<T: Element, const M: usize, const N: usize>(

@@ -14,7 +14,7 @@ use crate::backend::{self, BlockProduct, DotElement, NotShared, Smem, Split};
 use crate::element::Element;
 use crate::roles::{BlockScope, Cta, Within};
 use crate::shared::Shared;
-use crate::view::{TileMut, TileRef};
+use crate::view::{Strip, TileMut, TileRef};
 
 /// Shared memory for [`accumulate`](Cta::accumulate): a ring of `STAGES` pairs of an `M` x `K` and an `N` x `K` tile. A
 /// `#[shared]` parameter of a kernel.
@@ -99,6 +99,26 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
     {
         // SAFETY: by the whole block, which has the ring to itself; it is idle now, and idle again afterwards.
         unsafe { backend::dot::<T, M, N, K, STAGES, THREADS>(&mut acc.regs, stages.base, steps, operands) };
+        acc
+    }
+
+    /// `acc + A B^T` of a row of tiles of A and a row of tiles of B, over all their columns: what
+    /// [`accumulate`](Self::accumulate) gives for `|k| (a.tile(k), b.tile(k))`, faster: whether tiles are whole and aligned
+    /// is asked once, not for each pair of them.
+    #[inline(always)]
+    pub fn accumulate_strips<T: DotElement, const M: usize, const N: usize, const K: usize, const STAGES: usize>(
+        &mut self,
+        stages: &mut Stages<T, M, N, K, STAGES>,
+        a: Strip<'_, T, M, K>,
+        b: Strip<'_, T, N, K>,
+        mut acc: BlockAcc<M, N, THREADS>,
+    ) -> BlockAcc<M, N, THREADS>
+    where
+        Split<M, N, THREADS>: BlockProduct,
+    {
+        let steps = if a.across() > b.across() { a.across() } else { b.across() };
+        // SAFETY: as in `accumulate`.
+        unsafe { backend::dot_strips::<T, M, N, K, STAGES, THREADS>(&mut acc.regs, stages.base, steps, a, b) };
         acc
     }
 }

@@ -243,6 +243,17 @@ impl<T, const M: usize, const N: usize> Clone for Strip<'_, T, M, N> {
 impl<T, const M: usize, const N: usize> Copy for Strip<'_, T, M, N> {}
 
 impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
+    /// Tiles from left to right; none, if the row lies outside.
+    #[inline(always)]
+    pub fn across(&self) -> u32 {
+        self.window.cols.div_ceil(N as u32)
+    }
+    /// All columns.
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    pub(crate) fn window(&self) -> &Window<T> {
+        &self.window
+    }
     /// The `j`th tile. A tile outside is empty: it reads as zeros.
     #[inline(always)]
     pub fn tile(&self, j: u32) -> TileRef<'a, T, M, N> {

@@ -3,9 +3,10 @@
 //!
 //! | instance | tile, depth | threads, a warp's part | shared memory | registers (sm_80) |
 //! |---|---|---|---|---|
-//! | `bf16`, `f16` | 128 x 128, 64 | 128, 64 x 64 | 3 stages of 32 KiB | 254 |
-//! | `bf16_f32`, `f16_f32`: f32 output | 128 x 128, 64 | 128, 64 x 64 | 3 stages of 32 KiB | 254 |
-//! | `bf16_wide` | 128 x 256, 32 | 256, 64 x 64 | 4 stages of 24 KiB | 250 |
+//! | `bf16`, `f16` | 128 x 128, 64 | 128, 64 x 64 | 3 stages of 32 KiB | 243 |
+//! | `bf16_f32`, `f16_f32`: f32 output | 128 x 128, 64 | 128, 64 x 64 | 3 stages of 32 KiB | 243 |
+//! | `bf16_wide`, `f16_wide` | 128 x 256, 32 | 256, 64 x 64 | 4 stages of 24 KiB | 236 |
+//! | `wide`, `bf16` and `f16`: where a block can have so much shared memory | 128 x 256, 64 | 256, 64 x 64 | 3 stages of 48 KiB | 239 |
 //! | `f32` | 128 x 128, 16 | 256, 64 x 32 | 4 stages of 16 KiB | 191 |
 //! | `small_bf16`, `small_f16` | 64 x 64, 32 | 128, 32 x 32 | 4 stages of 8 KiB | 156 |
 //! | `small_f32` | 64 x 64, 16 | 128, 32 x 32 | 4 stages of 8 KiB | 146 |
@@ -35,25 +36,17 @@ pub fn product<
 ) where
     Split<M, N, THREADS>: BlockProduct,
 {
-    let steps = a.across();
     for ((i, j), out) in c {
-        let (a, b) = (a.strip(i), b.strip(j));
-        let acc = cta.accumulate(
-            stages,
-            steps,
-            #[inline(always)]
-            |k| (a.tile(k), b.tile(k)),
-            BlockAcc::zero(),
-        );
+        let acc = cta.accumulate_strips(stages, a.strip(i), b.strip(j), BlockAcc::zero());
         out.store_acc(cta, acc.map(&f));
     }
 }
 
-/// C = A B^T, for large products.
+/// C = A B^T.
 #[kernel(arch = "sm_80", instances(
     bf16 = <bf16, bf16, 128, 128, 64, 3, 128>, f16 = <f16, f16, 128, 128, 64, 3, 128>,
     bf16_f32 = <bf16, f32, 128, 128, 64, 3, 128>, f16_f32 = <f16, f32, 128, 128, 64, 3, 128>,
-    bf16_wide = <bf16, bf16, 128, 256, 32, 4, 256>,
+    bf16_wide = <bf16, bf16, 128, 256, 32, 4, 256>, f16_wide = <f16, f16, 128, 256, 32, 4, 256>,
     f32 = <f32, f32, 128, 128, 16, 4, 256>,
     small_bf16 = <bf16, bf16, 64, 64, 32, 4, 128>, small_f16 = <f16, f16, 64, 64, 32, 4, 128>,
     small_f32 = <f32, f32, 64, 64, 16, 4, 128>,
@@ -75,6 +68,19 @@ pub fn plain<
 ) where
     Split<M, N, THREADS>: BlockProduct,
 {
+    let (mut cta, mut stages) = (cta, stages);
+    product(&mut cta, &mut stages, a, b, c, |x| x);
+}
+
+/// C = A B^T in wide and deep tiles: for large products on devices with 145 KiB of shared memory for a block.
+#[kernel(arch = "sm_80", large_shared, instances(bf16 = <bf16>, f16 = <f16>))]
+pub fn wide<T: DotElement>(
+    cta: Cta<256>,
+    #[shared] stages: Stages<T, 128, 256, 64, 3>,
+    a: Tiles<T, 128, 64>,
+    b: Tiles<T, 256, 64>,
+    c: TilesMut<T, 128, 256, Grouped<16>>,
+) {
     let (mut cta, mut stages) = (cta, stages);
     product(&mut cta, &mut stages, a, b, c, |x| x);
 }

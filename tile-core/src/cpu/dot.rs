@@ -7,7 +7,7 @@ use std::vec::Vec;
 use super::{Smem, accumulate_strided};
 use crate::element::{Element, bf16, f16};
 use crate::layout::operand_offset;
-use crate::view::{TileRef, Window};
+use crate::view::{Strip, TileRef, Window};
 
 /// Element types that block-level products read and write: `f32`, `f16`, `bf16`.
 pub trait DotElement: Element<Value = f32> {}
@@ -25,7 +25,7 @@ pub struct Split<const M: usize, const N: usize, const THREADS: usize>;
 #[diagnostic::on_unimplemented(
     message = "block-level products have no such shape",
     label = "`{Self}`",
-    note = "M, N and threads can be (128, 256, 256), (128, 128, 128), (128, 128, 256) or (64, 64, 128)"
+    note = "M, N and threads can be (128, 256, 256), (256, 128, 256), (128, 128, 128), (128, 128, 256) or (64, 64, 128)"
 )]
 pub unsafe trait BlockProduct {
     #[doc(hidden)]
@@ -153,6 +153,30 @@ pub(crate) unsafe fn dot<
             ring_loop::<T, M, N, K, STAGES, 128>(regs.as_mut(), ring, steps, operands)
         }
     }
+}
+
+/// As [`dot`], of the first `steps` tiles of two rows of tiles.
+///
+/// # Safety
+/// As for [`dot`].
+pub(crate) unsafe fn dot_strips<
+    T: DotElement,
+    const M: usize,
+    const N: usize,
+    const K: usize,
+    const STAGES: usize,
+    const THREADS: usize,
+>(
+    regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+    ring: Smem,
+    steps: u32,
+    a: Strip<'_, T, M, K>,
+    b: Strip<'_, T, N, K>,
+) where
+    Split<M, N, THREADS>: BlockProduct,
+{
+    // SAFETY: the caller's.
+    unsafe { dot::<T, M, N, K, STAGES, THREADS>(regs, ring, steps, |k| (a.tile(k), b.tile(k))) }
 }
 
 unsafe fn ring_loop<

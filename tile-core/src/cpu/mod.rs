@@ -21,7 +21,7 @@ pub use monitor::set_patience;
 pub use run::{Block, Fault, Faults, Place, declared, run};
 
 pub(crate) use barrier::*;
-pub(crate) use dot::{dot, store_block};
+pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
 pub use math::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]

@@ -6,12 +6,13 @@
 use core::arch::asm;
 
 use super::cp_async::{commit_copies, copy_chunks, copy_pieces, in_chunks, wait_copies};
+use super::dot_strips::{plain, strips_loop};
 use super::element::Pack16;
 use super::mma_sync::{BlockProduct, Split};
 use super::smem::Smem;
 use super::sync::{block_barrier, shuffle_xor, tid};
 use crate::element::{Element, bf16, f16};
-use crate::view::{TileRef, Window};
+use crate::view::{Strip, TileRef, Window};
 
 /// Element types that block-level products read and write: `f32`, `f16`, `bf16`.
 pub trait DotElement: Element<Value = f32> {
@@ -23,6 +24,17 @@ pub trait DotElement: Element<Value = f32> {
         ring: Smem,
         steps: u32,
         operands: impl Fn(u32) -> (TileRef<'a, Self, M, K>, TileRef<'a, Self, N, K>),
+    ) where
+        Split<M, N, THREADS>: BlockProduct;
+    /// # Safety
+    /// As for [`dot_strips`].
+    #[doc(hidden)]
+    unsafe fn run_strips<const M: usize, const N: usize, const K: usize, const STAGES: usize, const THREADS: usize>(
+        regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+        ring: Smem,
+        steps: u32,
+        a: Strip<'_, Self, M, K>,
+        b: Strip<'_, Self, N, K>,
     ) where
         Split<M, N, THREADS>: BlockProduct;
     /// Writes a row of four products side by side, of which this thread has two values each.
@@ -67,6 +79,40 @@ macro_rules! half {
                 }
             }
             #[inline(always)]
+            unsafe fn run_strips<
+                const M: usize,
+                const N: usize,
+                const K: usize,
+                const STAGES: usize,
+                const THREADS: usize,
+            >(
+                regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+                ring: Smem,
+                steps: u32,
+                a: Strip<'_, Self, M, K>,
+                b: Strip<'_, Self, N, K>,
+            ) where
+                Split<M, N, THREADS>: BlockProduct,
+            {
+                let multiply = #[inline(always)]
+                |d: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+                 x: &<Split<M, N, THREADS> as BlockProduct>::Fragments| {
+                    // SAFETY: the caller's; inlined, the tensor cores' part is the whole warp's.
+                    unsafe { Split::<M, N, THREADS>::$multiply(d, x) }
+                };
+                let (wa, wb) = (a.window(), b.window());
+                // SAFETY: the caller's. A row has 64 bytes or 128: `Stages` has seen to that.
+                unsafe {
+                    if !plain(wa, wb, M as u32, N as u32) {
+                        edge_loop::<Self, M, N, K, STAGES, THREADS>(regs, ring, steps, both(a, b), multiply)
+                    } else if const { K * size_of::<Self>() == 64 } {
+                        strips_loop::<Self, M, N, K, STAGES, 64, THREADS>(regs, ring, steps, wa, wb, multiply)
+                    } else {
+                        strips_loop::<Self, M, N, K, STAGES, 128, THREADS>(regs, ring, steps, wa, wb, multiply)
+                    }
+                }
+            }
+            #[inline(always)]
             unsafe fn store_four(w: &Window<Self>, whole: bool, row: u32, column: u32, v: [[f32; 2]; 4]) {
                 // SAFETY: the caller's.
                 unsafe { store_16bit(w, whole, row, column, v) }
@@ -90,6 +136,19 @@ impl DotElement for f32 {
     {
         // SAFETY: the caller's.
         unsafe { fma_loop::<M, N, K, STAGES, THREADS>(regs, ring, steps, operands) }
+    }
+    #[inline(always)]
+    unsafe fn run_strips<const M: usize, const N: usize, const K: usize, const STAGES: usize, const THREADS: usize>(
+        regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+        ring: Smem,
+        steps: u32,
+        a: Strip<'_, Self, M, K>,
+        b: Strip<'_, Self, N, K>,
+    ) where
+        Split<M, N, THREADS>: BlockProduct,
+    {
+        // SAFETY: the caller's.
+        unsafe { fma_loop::<M, N, K, STAGES, THREADS>(regs, ring, steps, both(a, b)) }
     }
     #[inline(always)]
     unsafe fn store_four(w: &Window<Self>, whole: bool, row: u32, column: u32, v: [[f32; 2]; 4]) {
@@ -126,6 +185,46 @@ pub(crate) unsafe fn dot<
     }
     // SAFETY: the caller's.
     unsafe { T::run::<M, N, K, STAGES, THREADS>(regs, ring, steps, operands) };
+    wait_copies::<0>();
+    block_barrier();
+}
+
+/// The `k`th tiles of two strips.
+#[inline(always)]
+fn both<'a, T: Element, const M: usize, const N: usize, const K: usize>(
+    a: Strip<'a, T, M, K>,
+    b: Strip<'a, T, N, K>,
+) -> impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>) {
+    #[inline(always)]
+    move |k| (a.tile(k), b.tile(k))
+}
+
+/// `regs += A B^T` over the first `steps` tiles of two rows of tiles.
+///
+/// # Safety
+/// As for [`dot`].
+#[inline(always)]
+pub(crate) unsafe fn dot_strips<
+    T: DotElement,
+    const M: usize,
+    const N: usize,
+    const K: usize,
+    const STAGES: usize,
+    const THREADS: usize,
+>(
+    regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+    ring: Smem,
+    steps: u32,
+    a: Strip<'_, T, M, K>,
+    b: Strip<'_, T, N, K>,
+) where
+    Split<M, N, THREADS>: BlockProduct,
+{
+    if steps == 0 {
+        return;
+    }
+    // SAFETY: the caller's.
+    unsafe { T::run_strips::<M, N, K, STAGES, THREADS>(regs, ring, steps, a, b) };
     wait_copies::<0>();
     block_barrier();
 }
@@ -236,7 +335,7 @@ unsafe fn fill_first<
 
 /// Waits until all but the newest `STAGES - 2` steps have landed, for every thread.
 #[inline(always)]
-fn await_stage<const STAGES: usize>() {
+pub(super) fn await_stage<const STAGES: usize>() {
     match STAGES {
         2 => wait_copies::<0>(),
         3 => wait_copies::<1>(),
@@ -252,7 +351,7 @@ fn await_stage<const STAGES: usize>() {
 /// # Safety
 /// By the whole warp; the stage is full.
 #[inline(always)]
-unsafe fn load<P: BlockProduct, const M: usize, const K: usize>(
+pub(super) unsafe fn load<P: BlockProduct, const M: usize, const K: usize>(
     at: Smem,
     lanes: (usize, usize),
     deep: usize,
@@ -317,6 +416,58 @@ unsafe fn tensor_loop<
             let next = load::<Split<M, N, THREADS>, M, K>(read, lanes, 0);
             multiply(regs, &now);
             now = next;
+            k += 1;
+        }
+    }
+}
+
+/// As [`tensor_loop`], for what [`strips_loop`] leaves: fragments are loaded when they are used, so that a kernel which has
+/// both loops gets by with the registers of the other one.
+///
+/// # Safety
+/// As for [`dot`].
+#[inline(always)]
+unsafe fn edge_loop<
+    'a,
+    T: DotElement,
+    const M: usize,
+    const N: usize,
+    const K: usize,
+    const STAGES: usize,
+    const THREADS: usize,
+>(
+    regs: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
+    ring: Smem,
+    steps: u32,
+    operands: impl Fn(u32) -> (TileRef<'a, T, M, K>, TileRef<'a, T, N, K>),
+    multiply: impl Fn(&mut <Split<M, N, THREADS> as BlockProduct>::Regs, &<Split<M, N, THREADS> as BlockProduct>::Fragments),
+) where
+    Split<M, N, THREADS>: BlockProduct,
+{
+    let (row, stage) = const { (K * 2, (M + N) * K * 2) };
+    // SAFETY: stages are filled once all have read them (the barrier of the step), and read once filled.
+    unsafe {
+        fill_first::<T, M, N, K, STAGES, THREADS>(ring, steps, &operands);
+        let lanes = Split::<M, N, THREADS>::lanes(row);
+        let (mut read, mut write) = (ring, ring.add((STAGES - 1) * stage));
+        let end = ring.add(STAGES * stage);
+        let mut k = 0;
+        while k < steps {
+            await_stage::<STAGES>();
+            let step = k + (STAGES as u32 - 1);
+            let rest = fill_stage::<T, M, N, K, THREADS>(write, step, steps, &operands);
+            fill_rest::<T, M, N, K, THREADS>(write, step, rest, &operands);
+            write = read;
+            multiply(regs, &load::<Split<M, N, THREADS>, M, K>(read, lanes, 0));
+            multiply(regs, &load::<Split<M, N, THREADS>, M, K>(read, lanes, 1));
+            if const { K == 64 } {
+                multiply(regs, &load::<Split<M, N, THREADS>, M, K>(read, lanes, 2));
+                multiply(regs, &load::<Split<M, N, THREADS>, M, K>(read, lanes, 3));
+            }
+            read = read.add(stage);
+            if read.0 == end.0 {
+                read = ring;
+            }
             k += 1;
         }
     }

@@ -8,6 +8,7 @@ mod access;
 mod barrier;
 mod cp_async;
 mod dot;
+mod dot_strips;
 pub mod element;
 mod entry;
 mod math;
@@ -31,7 +32,7 @@ pub use smem::Smem;
 pub use wgmma::{MmaElement, Wgmma, Width};
 
 pub(crate) use barrier::*;
-pub(crate) use dot::{dot, store_block};
+pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
 pub(crate) use store::*;
 pub(crate) use sync::*;

@@ -113,6 +113,9 @@ pub unsafe trait Channel: Sync {
     /// Blocks that share slots.
     #[doc(hidden)]
     const CLUSTER: usize;
+    /// Consumer warpgroups that it is made for; None: any number.
+    #[doc(hidden)]
+    const CONSUMERS: Option<usize> = None;
     /// # Safety
     /// By one thread, before any end exists.
     #[doc(hidden)]
@@ -169,6 +172,14 @@ unsafe impl<A: Channel, B: Channel> Channel for (A, B) {
     where
         Self: 'p;
     const CLUSTER: usize = if A::CLUSTER > B::CLUSTER { A::CLUSTER } else { B::CLUSTER };
+    const CONSUMERS: Option<usize> = match (A::CONSUMERS, B::CONSUMERS) {
+        (Some(a), Some(b)) => {
+            assert!(a == b, "the parts of a channel are made for different numbers of consumers");
+            Some(a)
+        }
+        (Some(a), None) => Some(a),
+        (None, b) => b,
+    };
     #[inline(always)]
     unsafe fn init(&self, consumers: u32) {
         // SAFETY: the caller's.

@@ -145,6 +145,13 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
                 },
                 "staging has buffers for each consumer warpgroup of the block"
             );
+            assert!(
+                match C::CONSUMERS {
+                    Some(n) => n == Self::WARPGROUPS - 1,
+                    None => true,
+                },
+                "a sum over the cluster has buffers for each consumer warpgroup of the block"
+            );
         }
         let place = self.place;
         let share = move |rank: u32, index: u32| Share {

@@ -1,5 +1,6 @@
 //! Matrix products, `C = f(A B^T)`.
 
+pub mod decode;
 pub mod hopper;
 pub mod ping_pong;
 pub mod portable;

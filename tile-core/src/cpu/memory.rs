@@ -155,6 +155,32 @@ pub(crate) unsafe fn store_rows<T: Element<Value = f32>, const N: usize, const H
     }
 }
 
+/// Elements that accumulators are rounded to and stored as, one by one.
+pub trait StoreElement: Element<Value = f32> {}
+impl StoreElement for f32 {}
+impl StoreElement for crate::element::f16 {}
+impl StoreElement for crate::element::bf16 {}
+
+/// Rounds and writes 64 rows of an accumulator as columns of the window, clipped to it: of its column groups of 8 those
+/// whose number is `rank` modulo `SPLIT`.
+///
+/// # Safety
+/// These elements of the window are the caller's alone.
+pub(crate) unsafe fn store_transposed<T: StoreElement, const N: usize, const SPLIT: usize>(
+    w: &Window<T>,
+    rank: u32,
+    regs: <Width<N> as Wgmma>::Regs,
+) where
+    Width<N>: Wgmma,
+{
+    for c in (0..(w.rows as usize).min(N)).filter(|c| c / 8 % SPLIT == rank as usize) {
+        for r in 0..(w.cols as usize).min(64) {
+            // SAFETY: inside the window.
+            unsafe { w.ptr.add(c * w.stride as usize + r).write(T::from_value(regs.as_ref()[r * N + c])) }
+        }
+    }
+}
+
 /// Writes a value a row into the first column of a window, clipped.
 ///
 /// # Safety

@@ -5,6 +5,7 @@
 //! ThreadSanitizer sees. The 128 threads of a warpgroup are one thread's loops. Blocks start in index order.
 
 mod barrier;
+mod cluster;
 mod dot;
 mod entry;
 mod math;
@@ -16,11 +17,12 @@ mod wgmma;
 
 pub use barrier::Barrier;
 pub use dot::{BlockProduct, DotElement, Split};
-pub use memory::Smem;
+pub use memory::{Smem, StoreElement};
 pub use monitor::set_patience;
 pub use run::{Block, Fault, Place, run};
 
 pub(crate) use barrier::*;
+pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, store_block};
 pub(crate) use entry::*;
 pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};

@@ -6,6 +6,7 @@
 
 mod access;
 mod barrier;
+mod cluster;
 mod cp_async;
 mod dot;
 pub mod element;
@@ -28,9 +29,11 @@ pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 pub(crate) use math::{max_nan, min_nan};
 pub use mma_sync::{BlockProduct, Split};
 pub use smem::Smem;
+pub use store::StoreElement;
 pub use wgmma::{MmaElement, Wgmma, Width};
 
 pub(crate) use barrier::*;
+pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, store_block};
 pub(crate) use entry::*;
 pub(crate) use store::*;

@@ -3,6 +3,7 @@
 use core::arch::asm;
 
 use super::element::Pack16;
+use crate::element::Element;
 use super::smem::{Smem, here};
 use super::sync::{shuffle_xor, tid, warp_barrier, warpgroup_barrier};
 use super::tma::{fence_for_bulk, store_box, wait_stores_read};
@@ -113,7 +114,7 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
 ) where
     Width<N>: Wgmma,
 {
-    const { assert!(N / 64 % BUFFERS == 0, "a tile passes through each staging buffer equally often") };
+    const { assert!(N % 64 == 0 && N / 64 % BUFFERS == 0, "a tile passes through each staging buffer equally often") };
     const { assert!(BUFFERS == 1 || BUFFERS == 2 || BUFFERS == 4, "1, 2 or 4 staging buffers") };
     let thread = tid() % 128;
     Width::<N>::groups(
@@ -154,6 +155,80 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
             }
         },
     );
+}
+
+/// Rounds and writes 64 rows of an accumulator as columns of the window, clipped to it: of its column groups of 8 those
+/// whose number is `rank` modulo `SPLIT`.
+///
+/// # Safety
+/// By the whole warpgroup; these elements of the window are its alone.
+#[inline(always)]
+pub(crate) unsafe fn store_transposed<T: StoreElement, const N: usize, const SPLIT: usize>(
+    w: &Window<T>,
+    rank: u32,
+    regs: <Width<N> as Wgmma>::Regs,
+) where
+    Width<N>: Wgmma,
+{
+    let (row, col) = accumulator_at(here(tid() % 128), 0);
+    let stride = w.stride as usize;
+    let corner = w.ptr.wrapping_add(col as usize * stride + row as usize);
+    Width::<N>::quads(
+        regs,
+        #[inline(always)]
+        |g, v| {
+            if SPLIT == 1 || g as u32 % SPLIT as u32 == rank {
+                let p = corner.wrapping_add(8 * g * stride);
+                let col = col + 8 * g as u32;
+                // SAFETY: only elements inside the window are written.
+                unsafe {
+                    let inside = [row < w.cols && col < w.rows, row < w.cols && col + 1 < w.rows];
+                    T::store_two([p, p.wrapping_add(stride)], [v[0], v[1]], inside);
+                    let inside = [row + 8 < w.cols && col < w.rows, row + 8 < w.cols && col + 1 < w.rows];
+                    T::store_two([p.wrapping_add(8), p.wrapping_add(stride + 8)], [v[2], v[3]], inside);
+                }
+            }
+            v
+        },
+    );
+}
+
+/// Elements that accumulators are rounded to and stored as, one by one.
+pub trait StoreElement: Element<Value = f32> {
+    /// Rounds two values and writes those whose condition holds. Predicated, not branched. Two conversions in one
+    /// instruction: ptxas would pull single ones out of the loop over tiles, before the products' end (C7514).
+    ///
+    /// # Safety
+    /// Where the condition holds, the element is the caller's to write.
+    #[doc(hidden)]
+    unsafe fn store_two(to: [*mut Self; 2], values: [f32; 2], inside: [bool; 2]);
+}
+macro_rules! store_16 {
+    ($($t:ty)*) => {$(
+        impl StoreElement for $t {
+            #[inline(always)]
+            unsafe fn store_two(to: [*mut Self; 2], values: [f32; 2], inside: [bool; 2]) {
+                // SAFETY: the caller's.
+                unsafe {
+                    asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.ne.u32 p, {3}, 0; setp.ne.u32 q, {4}, 0; @p st.global.b16 [{1}], l; @q st.global.b16 [{2}], h; }}",
+                        in(reg32) <$t as Pack16>::pack(values[0], values[1]), in(reg64) to[0], in(reg64) to[1],
+                        in(reg32) inside[0] as u32, in(reg32) inside[1] as u32, options(nostack))
+                }
+            }
+        }
+    )*};
+}
+store_16!(crate::element::bf16 crate::element::f16);
+impl StoreElement for f32 {
+    #[inline(always)]
+    unsafe fn store_two(to: [*mut f32; 2], values: [f32; 2], inside: [bool; 2]) {
+        // SAFETY: the caller's.
+        unsafe {
+            asm!("{{ .reg .pred p, q; setp.ne.u32 p, {4}, 0; setp.ne.u32 q, {5}, 0; @p st.global.b32 [{2}], {0}; @q st.global.b32 [{3}], {1}; }}",
+                in(reg32) values[0], in(reg32) values[1], in(reg64) to[0], in(reg64) to[1],
+                in(reg32) inside[0] as u32, in(reg32) inside[1] as u32, options(nostack))
+        }
+    }
 }
 
 /// Writes a packed operand into a shared tile of 64 rows, for products and threads of any warpgroup to read once this one

@@ -23,7 +23,7 @@ fn run<K, T, const ROWS: usize, const TOKENS: usize, const DEPTH: usize>(
     c: &mut Matrix<T>,
     clusters: u32,
 ) where
-    T: MmaElement + StoreElement,
+    T: MmaElement + AccElement,
     K: for<'a> Kernel<
         Args<'a> = (
             TmaTiles<'a, T, TOKENS, DEPTH>,
@@ -54,10 +54,12 @@ macro_rules! all {
     ($size:expr, $clusters:expr) => {
         case!(persistent<bf16, 64, 16, 64, 20, 1, 1, 256> $size, $clusters);
         case!(persistent<bf16, 64, 16, 64, 20, 2, 1, 256> $size, $clusters);
-        case!(persistent<bf16, 128, 16, 64, 11, 4, 2, 384> $size, $clusters);
+        case!(persistent<bf16, 128, 16, 64, 11, 1, 2, 384> $size, $clusters);
         case!(persistent<bf16, 128, 64, 64, 8, 2, 2, 384> $size, $clusters);
-        case!(per_tile<bf16, 64, 16, 64, 10, 8, 1, 256> $size, $clusters);
-        case!(per_tile<bf16, 64, 128, 64, 4, 1, 1, 256> $size, $clusters);
+        case!(per_tile<bf16, 64, 16, 64, 10, 4, 1, 256> $size, $clusters);
+        case!(persistent<bf16, 192, 64, 64, 6, 1, 3, 512> $size, $clusters);
+        case!(persistent<bf16, 128, 128, 64, 5, 3, 2, 384> $size, $clusters);
+        case!(per_tile<bf16, 64, 128, 64, 4, 2, 1, 256> $size, $clusters);
     };
 }
 
@@ -82,12 +84,12 @@ fn every_depth() {
     // fewer steps than blocks of a cluster: some have none
     for k in (1..=40).chain([63, 64, 65, 127, 128, 129, 300, 511]) {
         case!(persistent<bf16, 64, 16, 64, 20, 2, 1, 256> (3, 64, k), 1);
-        case!(per_tile<bf16, 64, 16, 64, 10, 8, 1, 256> (9, 64, k), 1);
+        case!(per_tile<bf16, 64, 16, 64, 10, 4, 1, 256> (9, 64, k), 1);
     }
 }
 
 #[test]
 fn clusters_work_through_many_tiles() {
     case!(persistent<bf16, 64, 16, 64, 20, 2, 1, 256> (16, 700, 200), 1);
-    case!(persistent<bf16, 128, 16, 64, 11, 4, 2, 384> (33, 700, 330), 2);
+    case!(persistent<bf16, 128, 16, 64, 11, 1, 2, 384> (33, 700, 330), 2);
 }

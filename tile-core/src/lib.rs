@@ -17,6 +17,7 @@
 //! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
 //! | [`roles`], [`handover`] | the split of a block into roles, and what they pass to each other |
 //! | [`mma`], [`rows`] | warpgroup products, accumulators and their rows |
+//! | [`epilogue`] | what accumulators meet before they are stored |
 //! | [`cluster`], [`transposed`] | sums over the blocks of a cluster; outputs stored from transposed accumulators |
 //! | [`mod@kernel`] | what `#[kernel]` makes of a function |
 #![no_std]
@@ -41,6 +42,7 @@ extern crate std;
 pub mod cluster;
 pub mod dot;
 pub mod element;
+pub mod epilogue;
 pub mod handover;
 pub mod kernel;
 pub mod layout;
@@ -69,7 +71,7 @@ pub use tilewright_macros::kernel;
 
 /// Everything a kernel file needs: `use tilewright::prelude::*;`.
 pub mod prelude {
-    pub use crate::backend::{BlockProduct, DotElement, MmaElement, Split, StoreElement, Wgmma, Width};
+    pub use crate::backend::{AccElement, BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
     pub use crate::backend::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
     pub use crate::cluster::{ClusterSum, ClusterSummer};
     pub use crate::dot::{BlockAcc, Stages};

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use crate::backend::{self, NotShared, Pack16, Wgmma, Width};
+use crate::backend::{self, AccElement, NotShared, Pack16, Wgmma, Width};
 use crate::element::Element;
 use crate::mma::Acc;
 use crate::roles::{Output, Share, WarpGroup};
@@ -67,7 +67,7 @@ where
     fn store(self, wg: &mut WarpGroup, acc: Acc<N, H>);
 }
 
-impl<T: Pack16, const N: usize, const H: usize> StoreRows<N, H> for RowsMut<'_, T, N, H>
+impl<T: AccElement, const N: usize, const H: usize> StoreRows<N, H> for RowsMut<'_, T, N, H>
 where
     Width<N>: Wgmma,
 {
@@ -257,7 +257,7 @@ impl<T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'_, T, N, 
     }
 }
 
-impl<T: Pack16, const N: usize, const W: usize, S: Schedule> HalfMut<'_, T, N, W, S>
+impl<T: AccElement, const N: usize, const W: usize, S: Schedule> HalfMut<'_, T, N, W, S>
 where
     Width<W>: Wgmma,
 {

@@ -26,9 +26,9 @@ pub struct WarpGroup {
 }
 
 impl WarpGroup {
-    /// Its number among the consumers.
+    /// Its number among the consumers of its block.
     #[inline(always)]
-    pub(crate) fn index(&self) -> u32 {
+    pub fn index(&self) -> u32 {
         self.index
     }
 }
@@ -110,7 +110,10 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
     }
 
     const WARPGROUPS: usize = {
-        assert!(THREADS % 128 == 0 && THREADS >= 256, "roles need a producer and at least one consumer warpgroup");
+        assert!(
+            THREADS % 128 == 0 && THREADS >= 256 && THREADS <= 640,
+            "roles need a producer and one to four consumer warpgroups"
+        );
         THREADS / 128
     };
 

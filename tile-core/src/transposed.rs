@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use crate::backend::{self, NotShared, StoreElement, Wgmma, Width};
+use crate::backend::{self, NotShared, AccElement, Wgmma, Width};
 use crate::element::Element;
 use crate::mma::Acc;
 use crate::roles::{Output, Share, WarpGroup};
@@ -93,7 +93,7 @@ impl<'a, T: Element, const N: usize, const M: usize, S: Schedule, const C: usize
     }
 }
 
-impl<T: StoreElement, const N: usize, const CLUSTER: usize> ColumnsMut<'_, T, N, CLUSTER>
+impl<T: AccElement, const N: usize, const CLUSTER: usize> ColumnsMut<'_, T, N, CLUSTER>
 where
     Width<N>: Wgmma,
 {

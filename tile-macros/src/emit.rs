@@ -5,7 +5,7 @@ use quote::{format_ident, quote};
 use syn::{FnArg, GenericParam, ItemFn, Pat, Type};
 
 use crate::attribute::Options;
-use crate::rewrite::{inline_roles, substitute, turbofish, with_lifetime};
+use crate::rewrite::{inline_closures, substitute, turbofish, with_lifetime};
 
 struct Parameter {
     name: Ident,
@@ -43,7 +43,7 @@ pub fn kernel(options: Options, mut function: ItemFn) -> syn::Result<TokenStream
         entries.extend(entry(&options, &function, &parameters, Some(&instance.name), &map));
     }
 
-    inline_roles(&mut function.block);
+    inline_closures(&mut function.block);
     let kernel_type = kernel_type(&function);
     // A body may use what only its image has.
     let image = match options.arch.as_str() {

@@ -1,6 +1,7 @@
 //! Matrix products, `C = f(A B^T)`.
 
 pub mod decode;
+pub mod epilogue;
 pub mod hopper;
 pub mod ping_pong;
 pub mod portable;

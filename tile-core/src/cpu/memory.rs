@@ -2,7 +2,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
-use super::{Barrier, RowValues, Wgmma, Width};
+use super::{AccElement, Barrier, RowValues, Wgmma, Width};
 use crate::element::Element;
 use crate::layout::{swizzle_128b, tile_offset};
 use crate::mma::Packed;
@@ -155,18 +155,12 @@ pub(crate) unsafe fn store_rows<T: Element<Value = f32>, const N: usize, const H
     }
 }
 
-/// Elements that accumulators are rounded to and stored as, one by one.
-pub trait StoreElement: Element<Value = f32> {}
-impl StoreElement for f32 {}
-impl StoreElement for crate::element::f16 {}
-impl StoreElement for crate::element::bf16 {}
-
 /// Rounds and writes 64 rows of an accumulator as columns of the window, clipped to it: of its column groups of 8 those
 /// whose number is `rank` modulo `SPLIT`.
 ///
 /// # Safety
 /// These elements of the window are the caller's alone.
-pub(crate) unsafe fn store_transposed<T: StoreElement, const N: usize, const SPLIT: usize>(
+pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT: usize>(
     w: &Window<T>,
     rank: u32,
     regs: <Width<N> as Wgmma>::Regs,

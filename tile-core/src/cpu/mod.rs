@@ -8,6 +8,7 @@ mod barrier;
 mod cluster;
 mod dot;
 mod entry;
+mod epilogue;
 mod math;
 mod memory;
 mod monitor;
@@ -17,7 +18,8 @@ mod wgmma;
 
 pub use barrier::Barrier;
 pub use dot::{BlockProduct, DotElement, Split};
-pub use memory::{Smem, StoreElement};
+pub use epilogue::AccElement;
+pub use memory::Smem;
 pub use monitor::set_patience;
 pub use run::{Block, Fault, Place, run};
 
@@ -25,6 +27,7 @@ pub(crate) use barrier::*;
 pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, store_block};
 pub(crate) use entry::*;
+pub(crate) use epilogue::zip;
 pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};

@@ -4,6 +4,7 @@
 use std::vec;
 use std::vec::Vec;
 
+use super::AccElement;
 use crate::element::{Element, bf16, f16};
 use crate::layout::tile_offset;
 use crate::mma::Packed;
@@ -14,7 +15,7 @@ use crate::tma::SPAN;
 pub struct Width<const N: usize>;
 
 /// 16-bit floating-point elements.
-pub trait Pack16: Element<Value = f32> {}
+pub trait Pack16: AccElement {}
 impl Pack16 for f16 {}
 impl Pack16 for bf16 {}
 

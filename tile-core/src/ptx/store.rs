@@ -3,7 +3,7 @@
 use core::arch::asm;
 
 use super::element::Pack16;
-use crate::element::Element;
+use super::epilogue::AccElement;
 use super::smem::{Smem, here};
 use super::sync::{shuffle_xor, tid, warp_barrier, warpgroup_barrier};
 use super::tma::{fence_for_bulk, store_box, wait_stores_read};
@@ -27,7 +27,7 @@ unsafe extern "unadjusted" {
 /// # Safety
 /// By the whole warpgroup, whose window it is.
 #[inline(always)]
-pub(crate) unsafe fn store_rows<T: Pack16, const N: usize, const H: usize>(
+pub(crate) unsafe fn store_rows<T: AccElement, const N: usize, const H: usize>(
     w: &Window<T>,
     regs: &[<Width<N> as Wgmma>::Regs; H],
 ) where
@@ -47,7 +47,7 @@ pub(crate) unsafe fn store_rows<T: Pack16, const N: usize, const H: usize>(
 /// # Safety
 /// As for [`store_rows`].
 #[inline(always)]
-unsafe fn store_64<T: Pack16, const N: usize>(w: &Window<T>, first: u32, regs: &<Width<N> as Wgmma>::Regs)
+unsafe fn store_64<T: AccElement, const N: usize>(w: &Window<T>, first: u32, regs: &<Width<N> as Wgmma>::Regs)
 where
     Width<N>: Wgmma,
 {
@@ -56,23 +56,20 @@ where
     let stride = w.stride as usize;
     let corner = w.ptr.wrapping_add(row as usize * stride + col as usize);
     // Pairs go out as one word where that is aligned.
-    let words = (w.ptr as u64 | w.stride * 2) % 4 == 0;
+    let words = (w.ptr as u64 | (w.stride * size_of::<T>() as u64)) % (2 * size_of::<T>() as u64) == 0;
     if w.rows >= first + STORE_ROWS as u32 && w.cols >= N as u32 && words {
         // SAFETY: the window holds 64 x N elements.
         Width::<N>::pairs(regs, |i, x, y| unsafe {
-            *(corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8) as *mut u32) = T::pack(x, y);
+            T::store_pair(corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8), x, y);
         });
     } else {
         // predicated, not branched: a divergent branch would cost the main loop its uniform registers
         Width::<N>::pairs(regs, |i, x, y| {
             let (r, c) = (row + (i % 2 * 8) as u32, col + (i / 2 * 8) as u32);
             let p = corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8);
-            let left = if r < w.rows && c < w.cols { w.cols - c } else { 0 };
+            let inside = [r < w.rows && c < w.cols, r < w.rows && c + 1 < w.cols];
             // SAFETY: only elements inside the window are written.
-            unsafe {
-                asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.gt.u32 p, {1}, 0; setp.gt.u32 q, {1}, 1; @p st.global.b16 [{2}], l; @q st.global.b16 [{2}+2], h; }}",
-                    in(reg32) T::pack(x, y), in(reg32) left, in(reg64) p, options(nostack));
-            }
+            unsafe { T::store_two([p, p.wrapping_add(1)], [x, y], inside) }
         });
     }
 }
@@ -163,7 +160,7 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
 /// # Safety
 /// By the whole warpgroup; these elements of the window are its alone.
 #[inline(always)]
-pub(crate) unsafe fn store_transposed<T: StoreElement, const N: usize, const SPLIT: usize>(
+pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT: usize>(
     w: &Window<T>,
     rank: u32,
     regs: <Width<N> as Wgmma>::Regs,
@@ -191,44 +188,6 @@ pub(crate) unsafe fn store_transposed<T: StoreElement, const N: usize, const SPL
             v
         },
     );
-}
-
-/// Elements that accumulators are rounded to and stored as, one by one.
-pub trait StoreElement: Element<Value = f32> {
-    /// Rounds two values and writes those whose condition holds. Predicated, not branched. Two conversions in one
-    /// instruction: ptxas would pull single ones out of the loop over tiles, before the products' end (C7514).
-    ///
-    /// # Safety
-    /// Where the condition holds, the element is the caller's to write.
-    #[doc(hidden)]
-    unsafe fn store_two(to: [*mut Self; 2], values: [f32; 2], inside: [bool; 2]);
-}
-macro_rules! store_16 {
-    ($($t:ty)*) => {$(
-        impl StoreElement for $t {
-            #[inline(always)]
-            unsafe fn store_two(to: [*mut Self; 2], values: [f32; 2], inside: [bool; 2]) {
-                // SAFETY: the caller's.
-                unsafe {
-                    asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.ne.u32 p, {3}, 0; setp.ne.u32 q, {4}, 0; @p st.global.b16 [{1}], l; @q st.global.b16 [{2}], h; }}",
-                        in(reg32) <$t as Pack16>::pack(values[0], values[1]), in(reg64) to[0], in(reg64) to[1],
-                        in(reg32) inside[0] as u32, in(reg32) inside[1] as u32, options(nostack))
-                }
-            }
-        }
-    )*};
-}
-store_16!(crate::element::bf16 crate::element::f16);
-impl StoreElement for f32 {
-    #[inline(always)]
-    unsafe fn store_two(to: [*mut f32; 2], values: [f32; 2], inside: [bool; 2]) {
-        // SAFETY: the caller's.
-        unsafe {
-            asm!("{{ .reg .pred p, q; setp.ne.u32 p, {4}, 0; setp.ne.u32 q, {5}, 0; @p st.global.b32 [{2}], {0}; @q st.global.b32 [{3}], {1}; }}",
-                in(reg32) values[0], in(reg32) values[1], in(reg64) to[0], in(reg64) to[1],
-                in(reg32) inside[0] as u32, in(reg32) inside[1] as u32, options(nostack))
-        }
-    }
 }
 
 /// Writes a packed operand into a shared tile of 64 rows, for products and threads of any warpgroup to read once this one

@@ -34,7 +34,7 @@ pub(crate) struct Source<U> {
 impl<U> Source<U> {
     /// A window, as it lies.
     #[inline(always)]
-    fn plain(w: &Window<U>) -> Self {
+    pub(crate) fn plain(w: &Window<U>) -> Self {
         Source { ptr: w.ptr, rows: w.rows, cols: w.cols, row_step: w.stride as usize, col_step: 1 }
     }
 }
@@ -46,7 +46,7 @@ where
     /// # Safety
     /// As for `backend::zip`.
     #[inline(always)]
-    unsafe fn zip_source<U: AccElement>(
+    pub(crate) unsafe fn zip_source<U: AccElement>(
         self,
         source: Source<U>,
         f: impl Fn(f32, f32) -> f32 + Sync,
@@ -55,7 +55,7 @@ where
             self.regs,
             #[inline(always)]
             // SAFETY: the caller's.
-            |h, regs| unsafe { backend::zip::<U, N>(&source, 64 * h, regs, &f) },
+            |h, regs| unsafe { backend::zip::<U, N, 1>(&source, 64 * h, 0, regs, &f) },
         );
         Acc { regs }
     }

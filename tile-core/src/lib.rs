@@ -90,7 +90,7 @@ pub mod prelude {
     pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
     pub use crate::tile::{Fetched, PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
-    pub use crate::transposed::Transposed;
+    pub use crate::transposed::{ColumnsMut, Transposed};
     pub use crate::view::{Strip, StripMut, TileMut, TileRef, Tiles, TilesMut};
 }
 

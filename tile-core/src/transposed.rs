@@ -4,6 +4,7 @@ use core::marker::PhantomData;
 
 use crate::backend::{self, NotShared, AccElement, Wgmma, Width};
 use crate::element::Element;
+use crate::epilogue::Source;
 use crate::mma::Acc;
 use crate::roles::{Output, Share, WarpGroup};
 use crate::schedule::{Plan, Schedule};
@@ -97,6 +98,25 @@ impl<T: AccElement, const N: usize, const CLUSTER: usize> ColumnsMut<'_, T, N, C
 where
     Width<N>: Wgmma,
 {
+    /// `f(element, what is there now)` of every element if `condition`; otherwise nothing is read, and it counts as zero.
+    /// Of the other blocks' rows nothing is read either.
+    #[inline(always)]
+    pub fn zip_if(
+        &self,
+        condition: bool,
+        _wg: &mut WarpGroup,
+        acc: Acc<N>,
+        f: impl Fn(f32, f32) -> f32 + Sync,
+    ) -> Acc<N> {
+        let w = &self.window;
+        let cols = if condition { w.rows } else { 0 };
+        let source =
+            Source { ptr: w.ptr.cast_const(), rows: w.cols, cols, row_step: 1, col_step: w.stride as usize };
+        let [regs] = acc.regs;
+        // SAFETY: the columns are this warpgroup's alone, and only this block's rows of them are read.
+        Acc { regs: [unsafe { backend::zip::<T, N, CLUSTER>(&source, 0, self.rank, regs, f) }] }
+    }
+
     /// Rounds once and writes the block's share, clipped to the view.
     #[inline(always)]
     pub fn store(self, _wg: &mut WarpGroup, acc: Acc<N>) {

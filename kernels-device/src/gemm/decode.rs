@@ -18,12 +18,14 @@
 
 use tilewright::prelude::*;
 
+use super::epilogue::finish_columns;
+
 /// The tiles of one pipeline slot.
 pub type Stage<T, const ROWS: usize, const TOKENS: usize, const DEPTH: usize> =
     (SharedTile<T, ROWS, DEPTH>, SharedTile<T, TOKENS, DEPTH>);
 
-/// C = f(A B^T), for kernels with an epilogue of their own: `f` gets transposed accumulators of 64 x `TOKENS` sums, and where
-/// in the grid of tiles of `TOKENS` x 64 each belongs.
+/// C = A B^T, for kernels with an epilogue of their own: `finish` gets transposed accumulators of 64 x `TOKENS` sums,
+/// where in the grid of tiles of `TOKENS` x 64 each belongs, and the columns to store it to.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub fn product<
@@ -44,7 +46,7 @@ pub fn product<
     a: TmaTiles<T, TOKENS, DEPTH>,
     b: TmaTiles<T, ROWS, DEPTH>,
     c: TilesMut<O, TOKENS, ROWS, S>,
-    f: impl Fn(&mut WarpGroup, (u32, u32), Acc<TOKENS>) -> Acc<TOKENS> + Sync,
+    finish: impl for<'c> Fn(&mut WarpGroup, (u32, u32), Acc<TOKENS>, ColumnsMut<'c, O, TOKENS, SPLIT>) + Sync,
 ) where
     Width<TOKENS>: Wgmma,
 {
@@ -71,8 +73,7 @@ pub fn product<
                 }
                 let sum = cluster.sum(wg, mma.wait());
                 let at = (i, j * WARPGROUPS as u32 + wg.index());
-                let acc = f(wg, at, sum);
-                out.store(wg, acc);
+                finish(wg, at, sum, out);
             }
         },
     );
@@ -96,7 +97,7 @@ pub fn pair_product<
     a: TmaTiles<T, TOKENS, 64>,
     b: TmaTiles<T, ROWS, 64>,
     c: TilesMut<O, TOKENS, ROWS2, S>,
-    f: impl Fn(&mut WarpGroup, (u32, u32), Acc<TOKENS>) -> Acc<TOKENS> + Sync,
+    finish: impl for<'c> Fn(&mut WarpGroup, (u32, u32), Acc<TOKENS>, ColumnsMut<'c, O, TOKENS, 1>) + Sync,
 ) where
     Width<TOKENS>: Wgmma,
 {
@@ -120,8 +121,7 @@ pub fn pair_product<
                     mma.step(ring.next(), |(b, a)| (b.rows_of(wg), a.all()));
                 }
                 let at = (i, (2 * j + rank) * (ROWS / 64) as u32 + wg.index());
-                let acc = f(wg, at, mma.wait());
-                out.store(wg, acc);
+                finish(wg, at, mma.wait(), out);
             }
         },
     );
@@ -152,7 +152,7 @@ pub fn pair<
 ) where
     Width<TOKENS>: Wgmma,
 {
-    pair_product(cta, ring, a, b, c, |_, _, acc| acc)
+    pair_product(cta, ring, a, b, c, |wg, _, acc, out| out.store(wg, acc))
 }
 
 /// C = A B^T, as many blocks as run at once.
@@ -195,10 +195,10 @@ pub fn persistent<
 ) where
     Width<TOKENS>: Wgmma,
 {
-    product(cta, ring, sum, a, b, c, |_, _, acc| acc)
+    product(cta, ring, sum, a, b, c, |wg, _, acc, out| out.store(wg, acc))
 }
 
-/// C = A B^T, a cluster for each tile: several blocks an SM, of which one starts while another ends.
+/// As [`persistent`](fn@persistent), a cluster for each tile: several blocks an SM, of which one starts while another ends.
 #[kernel(arch = "sm_90a", min_blocks = 2, instances(
     r64_t16_s1 = <bf16, 64, 16, 64, 10, 1, 1, 256>,
     r64_t16_s2 = <bf16, 64, 16, 64, 10, 2, 1, 256>,
@@ -231,5 +231,45 @@ pub fn per_tile<
 ) where
     Width<TOKENS>: Wgmma,
 {
-    product(cta, ring, sum, a, b, c, |_, _, acc| acc)
+    product(cta, ring, sum, a, b, c, |wg, _, acc, out| out.store(wg, acc))
+}
+
+/// C = activation(alpha A B^T + bias) + beta R + keep C, as many blocks as run at once. Empty views count as zero, and what
+/// is multiplied by a `keep` of zero is not read.
+#[kernel(arch = "sm_90a", grid = persistent, instances(
+    bf16_t16_s1 = <bf16, 128, 16, 64, 11, 1, 2, 384>, f16_t16_s1 = <f16, 128, 16, 64, 11, 1, 2, 384>,
+    bf16_t16_s2 = <bf16, 64, 16, 64, 20, 2, 1, 256>, f16_t16_s2 = <f16, 64, 16, 64, 20, 2, 1, 256>,
+    bf16_t64_s1 = <bf16, 128, 64, 64, 8, 1, 2, 384>, f16_t64_s1 = <f16, 128, 64, 64, 8, 1, 2, 384>,
+    bf16_t64_s2 = <bf16, 128, 64, 64, 8, 2, 2, 384>, f16_t64_s2 = <f16, 128, 64, 64, 8, 2, 2, 384>,
+    bf16_t128_s2 = <bf16, 128, 128, 64, 5, 2, 2, 384>, f16_t128_s2 = <f16, 128, 128, 64, 5, 2, 2, 384>,
+))]
+#[allow(clippy::too_many_arguments)]
+pub fn fused<
+    T: MmaElement,
+    const ROWS: usize,
+    const TOKENS: usize,
+    const DEPTH: usize,
+    const STAGES: usize,
+    const SPLIT: usize,
+    const WARPGROUPS: usize,
+    const THREADS: usize,
+>(
+    cta: Cta<THREADS, SPLIT>,
+    #[shared] ring: Pipeline<Stage<T, ROWS, TOKENS, DEPTH>, STAGES>,
+    #[shared] sum: ClusterSum<TOKENS, WARPGROUPS, SPLIT>,
+    a: TmaTiles<T, TOKENS, DEPTH>,
+    b: TmaTiles<T, ROWS, DEPTH>,
+    c: TilesMut<T, TOKENS, ROWS, Linear>,
+    bias: Tiles<T, 1, 64>,
+    residual: Tiles<T, TOKENS, 64>,
+    alpha: f32,
+    beta: f32,
+    keep: f32,
+    activation: u32,
+) where
+    Width<TOKENS>: Wgmma,
+{
+    product(cta, ring, sum, a, b, c, |wg, (i, j), acc, out| {
+        finish_columns(wg, acc, out, bias.tile(0, j), residual.tile(i, j), alpha, beta, keep, activation)
+    })
 }

@@ -118,3 +118,30 @@ where
         |x, r| x + beta * r,
     )
 }
+
+/// Stores `activation(alpha acc + bias) + beta residual + keep old` of a transposed accumulator.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+pub fn finish_columns<T: AccElement, const N: usize, const CLUSTER: usize>(
+    wg: &mut WarpGroup,
+    acc: Acc<N>,
+    out: ColumnsMut<T, N, CLUSTER>,
+    bias: TileRef<T, 1, 64>,
+    residual: TileRef<T, N, 64>,
+    alpha: f32,
+    beta: f32,
+    keep: f32,
+    activation: u32,
+) where
+    Width<N>: Wgmma,
+{
+    let acc = fuse_transposed(wg, acc, bias, residual, alpha, beta, activation);
+    let acc = out.zip_if(
+        keep != 0.0,
+        wg,
+        acc,
+        #[inline(always)]
+        |x, c| x + keep * c,
+    );
+    out.store(wg, acc)
+}

@@ -22,8 +22,8 @@ use super::epilogue::fuse;
 /// The tiles of one pipeline slot: this block's 128 rows of A, and the `BN` rows of B that the cluster shares.
 pub type Stage<T, const BN: usize> = (SharedTile<T, 128, 64>, Multicast<SharedTile<T, BN, 64>, 2>);
 
-/// C = f(A B^T), for kernels with an epilogue of their own: `f` gets accumulators of 128 x `BN` sums, and where in the grid
-/// of tiles of that size each belongs.
+/// C = A B^T, for kernels with an epilogue of their own: `finish` gets accumulators of 128 x `BN` sums, where in the
+/// grid of tiles of that size each belongs, and the rows to store it to.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule, O: Output, R: StoreRows<BN, 2>>(
@@ -34,7 +34,7 @@ pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule,
     b: TmaTiles<T, BN, 64>,
     plan: Plan<S>,
     c: O,
-    f: impl Fn(&mut WarpGroup, (u32, u32), Acc<BN, 2>) -> Acc<BN, 2> + Sync,
+    finish: impl Fn(&mut WarpGroup, (u32, u32), Acc<BN, 2>, R) + Sync,
 ) where
     Width<BN>: Wgmma,
     O::Part<2>: Iterator<Item = ((u32, u32), R)> + Send,
@@ -62,8 +62,7 @@ pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule,
                     mma.step(ring.next(), |(a, b)| (a.rows(), b.all()));
                 }
                 baton.give(wg, ring);
-                let acc = f(wg, (2 * i + rank, j), mma.wait());
-                out.store(wg, acc);
+                finish(wg, (2 * i + rank, j), mma.wait(), out);
             }
         },
     );
@@ -80,7 +79,7 @@ pub fn staged<T: MmaElement>(
     b: TmaTiles<T, 128, 64>,
     c: TmaTilesMut<T, 256, 128, Grouped<8>>,
 ) {
-    product(cta, ring, turns, a, b, c.plan(), c.through(staging), |_, _, acc| acc)
+    product(cta, ring, turns, a, b, c.plan(), c.through(staging), |wg, _, acc, out| out.store(wg, acc))
 }
 
 /// C = A B^T, C of any width, stride and alignment.
@@ -95,13 +94,13 @@ pub fn direct<T: MmaElement, O: AccElement>(
     b: TmaTiles<T, 128, 64>,
     c: TilesMut<O, 256, 128, Grouped<8>>,
 ) {
-    product(cta, ring, turns, a, b, c.plan(), c, |_, _, acc| acc)
+    product(cta, ring, turns, a, b, c.plan(), c, |wg, _, acc, out| out.store(wg, acc))
 }
 
 /// C = activation(alpha A B^T + bias) + beta R, C stored by the copy engine. An empty bias or residual R counts as zero.
 #[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
 #[allow(clippy::too_many_arguments)]
-pub fn fused_staged<T: MmaElement + AccElement>(
+pub fn fused_staged<T: MmaElement>(
     cta: Cta<384, 2>,
     #[shared] ring: Pipeline<Stage<T, 128>, 6>,
     #[shared] staging: Staging<2, 2>,
@@ -115,30 +114,33 @@ pub fn fused_staged<T: MmaElement + AccElement>(
     beta: f32,
     activation: u32,
 ) {
-    product(cta, ring, turns, a, b, c.plan(), c.through(staging), |wg, (i, j), acc| {
-        fuse(wg, acc, bias.tile(0, j), residual.tile(i, j), alpha, beta, activation)
+    product(cta, ring, turns, a, b, c.plan(), c.through(staging), |wg, (i, j), acc, out| {
+        let acc = fuse(wg, acc, bias.tile(0, j), residual.tile(i, j), alpha, beta, activation);
+        out.store(wg, acc)
     })
 }
 
-/// As [`fused_staged`](fn@fused_staged), C of any width, stride and alignment, also f32.
-#[kernel(arch = "sm_90a", grid = persistent, instances(
-    bf16 = <bf16, bf16>, f16 = <f16, f16>, bf16_f32 = <bf16, f32>, f16_f32 = <f16, f32>,
-))]
+/// C = activation(alpha A B^T + bias) + beta R + keep C, C of any width, stride and alignment. What is multiplied
+/// by a `keep` of zero is not read.
+#[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
 #[allow(clippy::too_many_arguments)]
-pub fn fused_direct<T: MmaElement + AccElement, O: AccElement>(
+pub fn fused_direct<T: MmaElement>(
     cta: Cta<384, 2>,
     #[shared] ring: Pipeline<Stage<T, 128>, 6>,
     #[shared] turns: Turns,
     a: TmaTiles<T, 128, 64>,
     b: TmaTiles<T, 128, 64>,
-    c: TilesMut<O, 256, 128, Grouped<8>>,
+    c: TilesMut<T, 256, 128, Grouped<8>>,
     bias: Tiles<T, 1, 128>,
     residual: Tiles<T, 128, 128>,
     alpha: f32,
     beta: f32,
+    keep: f32,
     activation: u32,
 ) {
-    product(cta, ring, turns, a, b, c.plan(), c, |wg, (i, j), acc| {
-        fuse(wg, acc, bias.tile(0, j), residual.tile(i, j), alpha, beta, activation)
+    product(cta, ring, turns, a, b, c.plan(), c, |wg, (i, j), acc, out| {
+        let acc = fuse(wg, acc, bias.tile(0, j), residual.tile(i, j), alpha, beta, activation);
+        let acc = out.zip_if(keep != 0.0, wg, acc, |x, c| x + keep * c);
+        out.store(wg, acc)
     })
 }

@@ -38,18 +38,6 @@ pub fn shared_at(offset: usize) -> Smem {
     Smem::base().add(offset)
 }
 
-/// Before the kernel function: the next launch of the stream may begin to start, and this one waits until all that the
-/// launches before it wrote is there. (PTX ISA, "griddepcontrol"; without effect where a launch was not asked to overlap.)
-#[doc(hidden)]
-#[inline(always)]
-pub fn start() {
-    #[cfg(target_feature = "sm_90a")]
-    // SAFETY: hints to the scheduler, and a wait.
-    unsafe {
-        core::arch::asm!("griddepcontrol.launch_dependents;", "griddepcontrol.wait;", options(nostack))
-    }
-}
-
 /// After the kernel function: no block of a cluster leaves while its peers may still write to it.
 #[doc(hidden)]
 #[inline(always)]
@@ -360,7 +348,6 @@ macro_rules! __kernel {
                         ),
                     )
                 };)*
-                $crate::__private::backend::start();
                 $call; // outside `unsafe`: it is the kernel's code
                 $crate::__private::backend::finish::<CLUSTER>();
             }

@@ -25,16 +25,23 @@ pub trait AccElement: Element<Value = f32> {
     /// The elements are the caller's to write, and aligned as a pair.
     #[doc(hidden)]
     unsafe fn store_pair(to: *mut Self, a: f32, b: f32);
+    /// Two elements as they were loaded.
+    #[doc(hidden)]
+    type Two: Copy;
     /// Reads those whose condition holds; the others are zero.
     ///
     /// # Safety
     /// Where the condition holds, the element can be read.
     #[doc(hidden)]
-    unsafe fn load_two(from: [*const Self; 2], inside: [bool; 2]) -> [f32; 2];
+    unsafe fn load_two(from: [*const Self; 2], inside: [bool; 2]) -> Self::Two;
+    /// Their values.
+    #[doc(hidden)]
+    fn values(two: Self::Two) -> [f32; 2];
 }
 macro_rules! bits_16 {
     ($($t:ty, |$pair:ident| $values:expr;)*) => {$(
         impl AccElement for $t {
+            type Two = u32;
             #[inline(always)]
             unsafe fn store_two(to: [*mut Self; 2], values: [f32; 2], inside: [bool; 2]) {
                 // SAFETY: the caller's.
@@ -50,13 +57,17 @@ macro_rules! bits_16 {
                 unsafe { *(to as *mut u32) = <$t as Pack16>::pack(a, b) }
             }
             #[inline(always)]
-            unsafe fn load_two(from: [*const Self; 2], inside: [bool; 2]) -> [f32; 2] {
+            unsafe fn load_two(from: [*const Self; 2], inside: [bool; 2]) -> u32 {
                 let $pair: u32;
                 // not `pure`: joined or hoisted, the values would fill the registers
                 // SAFETY: the caller's.
                 unsafe { asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b16 l, 0; mov.b16 h, 0; setp.ne.u32 p, {3}, 0; setp.ne.u32 q, {4}, 0; @p ld.global.b16 l, [{1}]; @q ld.global.b16 h, [{2}]; mov.b32 {0}, {{l, h}}; }}",
                     out(reg32) $pair, in(reg64) from[0], in(reg64) from[1], in(reg32) inside[0] as u32,
                     in(reg32) inside[1] as u32, options(readonly, nostack)) }
+                $pair
+            }
+            #[inline(always)]
+            fn values($pair: u32) -> [f32; 2] {
                 $values
             }
         }
@@ -67,6 +78,7 @@ bits_16! {
     f16, |pair| [f16::from_bits(pair as u16).to_f32(), f16::from_bits((pair >> 16) as u16).to_f32()];
 }
 impl AccElement for f32 {
+    type Two = [f32; 2];
     #[inline(always)]
     unsafe fn store_two(to: [*mut f32; 2], values: [f32; 2], inside: [bool; 2]) {
         // SAFETY: the caller's.
@@ -90,16 +102,22 @@ impl AccElement for f32 {
             in(reg32) inside[1] as u32, options(readonly, nostack)) }
         [a, b]
     }
+    #[inline(always)]
+    fn values(two: [f32; 2]) -> [f32; 2] {
+        two
+    }
 }
 
 /// `f(element, element of the source in the same place)` of 64 rows; `first` is the first one's number in the source.
+/// Of the column groups of 8 only those are read whose number is `rank` modulo `SPLIT`; the others count as zero.
 ///
 /// # Safety
 /// By the whole warpgroup; what is inside the source can be read.
 #[inline(always)]
-pub(crate) unsafe fn zip<U: AccElement, const N: usize>(
+pub(crate) unsafe fn zip<U: AccElement, const N: usize, const SPLIT: usize>(
     s: &Source<U>,
     first: u32,
+    rank: u32,
     regs: <Width<N> as Wgmma>::Regs,
     f: impl Fn(f32, f32) -> f32,
 ) -> <Width<N> as Wgmma>::Regs
@@ -110,28 +128,57 @@ where
     let row = row + first;
     let corner = s.ptr.wrapping_add(row as usize * s.row_step + col as usize * s.col_step);
     let (up, down) = (row < s.rows, row + 8 < s.rows);
-    Width::<N>::quads(
+    // what belongs to the four registers of column group `g`
+    let load =
+        #[inline(always)]
+        |g: usize| {
+        let (col, p) = (col + 8 * g as u32, corner.wrapping_add(8 * g * s.col_step));
+        let mine = SPLIT == 1 || g as u32 % SPLIT as u32 == rank;
+        let (left, right) = (mine && col < s.cols, mine && col + 1 < s.cols);
+        let q = p.wrapping_add(8 * s.row_step);
+        // SAFETY: only elements inside the source are read.
+        unsafe {
+            let top = U::load_two([p, p.wrapping_add(s.col_step)], [up && left, up && right]);
+            // a value of each column is the same in every row
+            let bottom = if s.row_step == 0 {
+                top
+            } else {
+                U::load_two([q, q.wrapping_add(s.col_step)], [down && left, down && right])
+            };
+            (top, bottom)
+        }
+    };
+    let join =
+        #[inline(always)]
+        |v: [f32; 4], (top, bottom): (U::Two, U::Two)| {
+        let ([a, b], [c, d]) = (U::values(top), U::values(bottom));
+        let mut v = [f(v[0], a), f(v[1], b), f(v[2], c), f(v[3], d)];
+        // Computed here, in the order of the loads: put off to where they are stored, all the loaded values would be
+        // alive at once.
+        // SAFETY: no instruction.
+        unsafe {
+            asm!("/*{0}{1}{2}{3}*/", inout(reg32) v[0], inout(reg32) v[1], inout(reg32) v[2], inout(reg32) v[3], options(nostack));
+        }
+        v
+    };
+    if N < 32 {
+        return Width::<N>::quads(
+            regs,
+            #[inline(always)]
+            |g, v| join(v, load(g)),
+        );
+    }
+    // Four groups are on their way at once.
+    Width::<N>::chunks(
         regs,
         #[inline(always)]
-        |g, v| {
-            let (col, p) = (col + 8 * g as u32, corner.wrapping_add(8 * g * s.col_step));
-            let (left, right) = (col < s.cols, col + 1 < s.cols);
-            let q = p.wrapping_add(8 * s.row_step);
-            // SAFETY: only elements inside the source are read.
-            unsafe {
-                let [a, b] = U::load_two([p, p.wrapping_add(s.col_step)], [up && left, up && right]);
-                // a value of each column is the same in every row
-                let [c, d] = if s.row_step == 0 {
-                    [a, b]
-                } else {
-                    U::load_two([q, q.wrapping_add(s.col_step)], [down && left, down && right])
-                };
-                let mut v = [f(v[0], a), f(v[1], b), f(v[2], c), f(v[3], d)];
-                // Computed here, in the order of the loads: put off to where they are stored, all the loaded values would
-                // be alive at once.
-                asm!("/*{0}{1}{2}{3}*/", inout(reg32) v[0], inout(reg32) v[1], inout(reg32) v[2], inout(reg32) v[3], options(nostack));
-                v
-            }
+        |c, v| {
+            let (a, b, c, d) = (load(4 * c), load(4 * c + 1), load(4 * c + 2), load(4 * c + 3));
+            let (a, b) = (join([v[0], v[1], v[2], v[3]], a), join([v[4], v[5], v[6], v[7]], b));
+            let (c, d) = (join([v[8], v[9], v[10], v[11]], c), join([v[12], v[13], v[14], v[15]], d));
+            [
+                a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3],
+            ]
         },
     )
 }

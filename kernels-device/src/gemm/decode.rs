@@ -79,101 +79,40 @@ pub fn product<
     );
 }
 
-/// As [`product`], for more tokens: two blocks, a cluster, take `ROWS` weight rows each and load the tokens once for both.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)]
-pub fn pair_product<
-    T: MmaElement,
-    O: AccElement,
-    S: Schedule,
-    const ROWS: usize,
-    const ROWS2: usize,
-    const TOKENS: usize,
-    const STAGES: usize,
-    const THREADS: usize,
->(
-    cta: Cta<THREADS, 2>,
-    ring: Pipeline<PairStage<T, ROWS, TOKENS>, STAGES>,
-    a: TmaTiles<T, TOKENS, 64>,
-    b: TmaTiles<T, ROWS, 64>,
-    c: TilesMut<O, TOKENS, ROWS2, S>,
-    finish: impl for<'c> Fn(&mut WarpGroup, (u32, u32), Acc<TOKENS>, ColumnsMut<'c, O, TOKENS, 1>) + Sync,
-) where
-    Width<TOKENS>: Wgmma,
-{
-    let (rank, steps, plan) = (cta.rank(), a.across(), c.plan());
-    cta.roles(
-        ring,
-        c.transposed::<1>(),
-        #[inline(always)]
-        |ring| {
-            for (i, j) in plan {
-                for k in 0..steps {
-                    ring.fill().load((b.tile(2 * j + rank, k), a.tile(i, k)));
-                }
-            }
-        },
-        #[inline(always)]
-        |wg, ring, c| {
-            for ((i, j), out) in c {
-                let mut mma = wg.mma(Acc::<TOKENS>::zero());
-                for _ in 0..steps {
-                    mma.step(ring.next(), |(b, a)| (b.rows_of(wg), a.all()));
-                }
-                let at = (i, (2 * j + rank) * (ROWS / 64) as u32 + wg.index());
-                finish(wg, at, mma.wait(), out);
-            }
-        },
-    );
-}
-
-/// The tiles of a slot of [`pair_product`].
-pub type PairStage<T, const ROWS: usize, const TOKENS: usize> =
-    (SharedTile<T, ROWS, 64>, Multicast<SharedTile<T, TOKENS, 64>, 2>);
-
-/// C = A B^T by [`pair_product`].
-#[kernel(arch = "sm_90a", grid = persistent, instances(
-    r128_t128 = <bf16, 128, 256, 128, 6, 384>,
-    r192_t128 = <bf16, 192, 384, 128, 5, 512>,
-))]
-pub fn pair<
-    T: MmaElement,
-    const ROWS: usize,
-    const ROWS2: usize,
-    const TOKENS: usize,
-    const STAGES: usize,
-    const THREADS: usize,
->(
-    cta: Cta<THREADS, 2>,
-    #[shared] ring: Pipeline<PairStage<T, ROWS, TOKENS>, STAGES>,
-    a: TmaTiles<T, TOKENS, 64>,
-    b: TmaTiles<T, ROWS, 64>,
-    c: TilesMut<T, TOKENS, ROWS2, Linear>,
-) where
-    Width<TOKENS>: Wgmma,
-{
-    pair_product(cta, ring, a, b, c, |wg, _, acc, out| out.store(wg, acc))
-}
-
 /// C = A B^T, as many blocks as run at once.
 #[kernel(arch = "sm_90a", grid = persistent, instances(
-    r64_t16_s1 = <bf16, 64, 16, 64, 20, 1, 1, 256>,
-    r64_t16_s2 = <bf16, 64, 16, 64, 20, 2, 1, 256>,
-    r64_t16_s2_d128 = <bf16, 64, 16, 128, 10, 2, 1, 256>,
-    r128_t16_s1 = <bf16, 128, 16, 64, 11, 1, 2, 384>,
-    r192_t16_s1 = <bf16, 192, 16, 64, 8, 1, 3, 512>,
-    r256_t16_s1 = <bf16, 256, 16, 64, 6, 1, 4, 640>,
-    r64_t64_s2 = <bf16, 64, 64, 64, 12, 2, 1, 256>,
-    r128_t64_s1 = <bf16, 128, 64, 64, 8, 1, 2, 384>,
-    r128_t64_s2 = <bf16, 128, 64, 64, 8, 2, 2, 384>,
-    r128_t64_s3 = <bf16, 128, 64, 64, 7, 3, 2, 384>,
-    r192_t64_s1 = <bf16, 192, 64, 64, 6, 1, 3, 512>,
-    r256_t64_s1 = <bf16, 256, 64, 64, 5, 1, 4, 640>,
-    r128_t128_s1 = <bf16, 128, 128, 64, 6, 1, 2, 384>,
-    r128_t128_s2 = <bf16, 128, 128, 64, 5, 2, 2, 384>,
-    r128_t128_s3 = <bf16, 128, 128, 64, 5, 3, 2, 384>,
-    r128_t128_s6 = <bf16, 128, 128, 64, 5, 6, 2, 384>,
-    r192_t128_s1 = <bf16, 192, 128, 64, 5, 1, 3, 512>,
+    bf16_r64_t16_s2 = <bf16, 64, 16, 128, 10, 2, 1, 256>,
+    f16_r64_t16_s2 = <f16, 64, 16, 128, 10, 2, 1, 256>,
+    bf16_r128_t16_s1 = <bf16, 128, 16, 64, 11, 1, 2, 384>,
+    f16_r128_t16_s1 = <f16, 128, 16, 64, 11, 1, 2, 384>,
+    bf16_r192_t16_s1 = <bf16, 192, 16, 64, 8, 1, 3, 512>,
+    f16_r192_t16_s1 = <f16, 192, 16, 64, 8, 1, 3, 512>,
+    bf16_r256_t16_s1 = <bf16, 256, 16, 64, 6, 1, 4, 640>,
+    f16_r256_t16_s1 = <f16, 256, 16, 64, 6, 1, 4, 640>,
+    bf16_r128_t32_s1 = <bf16, 128, 32, 64, 10, 1, 2, 384>,
+    f16_r128_t32_s1 = <f16, 128, 32, 64, 10, 1, 2, 384>,
+    bf16_r192_t32_s1 = <bf16, 192, 32, 64, 7, 1, 3, 512>,
+    f16_r192_t32_s1 = <f16, 192, 32, 64, 7, 1, 3, 512>,
+    bf16_r256_t32_s1 = <bf16, 256, 32, 64, 6, 1, 4, 640>,
+    f16_r256_t32_s1 = <f16, 256, 32, 64, 6, 1, 4, 640>,
+    bf16_r128_t64_s1 = <bf16, 128, 64, 64, 8, 1, 2, 384>,
+    f16_r128_t64_s1 = <f16, 128, 64, 64, 8, 1, 2, 384>,
+    bf16_r128_t64_s2 = <bf16, 128, 64, 64, 8, 2, 2, 384>,
+    f16_r128_t64_s2 = <f16, 128, 64, 64, 8, 2, 2, 384>,
+    bf16_r192_t64_s1 = <bf16, 192, 64, 64, 6, 1, 3, 512>,
+    f16_r192_t64_s1 = <f16, 192, 64, 64, 6, 1, 3, 512>,
+    bf16_r256_t64_s1 = <bf16, 256, 64, 64, 5, 1, 4, 640>,
+    f16_r256_t64_s1 = <f16, 256, 64, 64, 5, 1, 4, 640>,
+    bf16_r128_t128_s1 = <bf16, 128, 128, 64, 6, 1, 2, 384>,
+    f16_r128_t128_s1 = <f16, 128, 128, 64, 6, 1, 2, 384>,
+    bf16_r128_t128_s2 = <bf16, 128, 128, 64, 5, 2, 2, 384>,
+    f16_r128_t128_s2 = <f16, 128, 128, 64, 5, 2, 2, 384>,
+    bf16_r128_t128_s3 = <bf16, 128, 128, 64, 5, 3, 2, 384>,
+    f16_r128_t128_s3 = <f16, 128, 128, 64, 5, 3, 2, 384>,
+    bf16_r128_t128_s6 = <bf16, 128, 128, 64, 5, 6, 2, 384>,
+    f16_r128_t128_s6 = <f16, 128, 128, 64, 5, 6, 2, 384>,
+    bf16_r192_t128_s1 = <bf16, 192, 128, 64, 5, 1, 3, 512>,
+    f16_r192_t128_s1 = <f16, 192, 128, 64, 5, 1, 3, 512>,
 ))]
 #[allow(clippy::too_many_arguments)]
 pub fn persistent<
@@ -200,16 +139,20 @@ pub fn persistent<
 
 /// As [`persistent`](fn@persistent), a cluster for each tile: several blocks an SM, of which one starts while another ends.
 #[kernel(arch = "sm_90a", min_blocks = 2, instances(
-    r64_t16_s1 = <bf16, 64, 16, 64, 10, 1, 1, 256>,
-    r64_t16_s2 = <bf16, 64, 16, 64, 10, 2, 1, 256>,
-    r64_t16_s2_d128 = <bf16, 64, 16, 128, 5, 2, 1, 256>,
-    r64_t16_s3 = <bf16, 64, 16, 64, 10, 3, 1, 256>,
-    r64_t16_s4 = <bf16, 64, 16, 64, 10, 4, 1, 256>,
-    r64_t64_s1 = <bf16, 64, 64, 64, 7, 1, 1, 256>,
-    r64_t64_s2 = <bf16, 64, 64, 64, 6, 2, 1, 256>,
-    r64_t64_s3 = <bf16, 64, 64, 64, 6, 3, 1, 256>,
-    r64_t64_s4 = <bf16, 64, 64, 64, 6, 4, 1, 256>,
-    r64_t128_s2 = <bf16, 64, 128, 64, 4, 2, 1, 256>,
+    bf16_r64_t16_s1 = <bf16, 64, 16, 64, 10, 1, 1, 256>,
+    f16_r64_t16_s1 = <f16, 64, 16, 64, 10, 1, 1, 256>,
+    bf16_r64_t16_s2 = <bf16, 64, 16, 128, 5, 2, 1, 256>,
+    f16_r64_t16_s2 = <f16, 64, 16, 128, 5, 2, 1, 256>,
+    bf16_r64_t32_s1 = <bf16, 64, 32, 64, 8, 1, 1, 256>,
+    f16_r64_t32_s1 = <f16, 64, 32, 64, 8, 1, 1, 256>,
+    bf16_r64_t32_s2 = <bf16, 64, 32, 128, 4, 2, 1, 256>,
+    f16_r64_t32_s2 = <f16, 64, 32, 128, 4, 2, 1, 256>,
+    bf16_r64_t64_s1 = <bf16, 64, 64, 64, 7, 1, 1, 256>,
+    f16_r64_t64_s1 = <f16, 64, 64, 64, 7, 1, 1, 256>,
+    bf16_r64_t64_s2 = <bf16, 64, 64, 64, 6, 2, 1, 256>,
+    f16_r64_t64_s2 = <f16, 64, 64, 64, 6, 2, 1, 256>,
+    bf16_r64_t64_s4 = <bf16, 64, 64, 64, 6, 4, 1, 256>,
+    f16_r64_t64_s4 = <f16, 64, 64, 64, 6, 4, 1, 256>,
 ))]
 #[allow(clippy::too_many_arguments)]
 pub fn per_tile<

@@ -33,7 +33,7 @@ pub fn silu(x: f32) -> f32 {
 
 /// The activations as one expression without branches: accumulators are too many registers to choose between.
 #[derive(Clone, Copy)]
-struct Activation {
+pub struct Activation {
     /// `x / (1 + exp(-x (linear + cubic x^2)))`; otherwise the larger of `x` and `least`.
     gated: bool,
     linear: f32,
@@ -42,8 +42,9 @@ struct Activation {
 }
 
 impl Activation {
+    /// That of a code: [`RELU`], [`GELU`], [`SILU`], or none.
     #[inline(always)]
-    fn new(code: u32) -> Self {
+    pub fn new(code: u32) -> Self {
         let slope = 2.0 * 0.797_884_6;
         Activation {
             gated: code == GELU || code == SILU,
@@ -52,8 +53,9 @@ impl Activation {
             least: if code == RELU { 0.0 } else { f32::NEG_INFINITY },
         }
     }
+    /// Of one element.
     #[inline(always)]
-    fn apply(&self, x: f32) -> f32 {
+    pub fn apply(&self, x: f32) -> f32 {
         let u = x * (self.linear + self.cubic * x * x);
         let gated = x * reciprocal(1.0 + exp2(u * -core::f32::consts::LOG2_E));
         let bounded = if x < self.least { self.least } else { x };

@@ -2,6 +2,7 @@
 
 pub mod decode;
 pub mod epilogue;
+pub mod finish;
 pub mod hopper;
 pub mod ping_pong;
 pub mod portable;

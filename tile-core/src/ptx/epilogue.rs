@@ -19,6 +19,9 @@ pub trait AccElement: Element<Value = f32> {
     /// Where the condition holds, the element is the caller's to write.
     #[doc(hidden)]
     unsafe fn store_two(to: [*mut Self; 2], values: [f32; 2], inside: [bool; 2]);
+    /// Two rounded values of 16 bits in one word; of other types the first's bits.
+    #[doc(hidden)]
+    fn bits_of_two(a: f32, b: f32) -> u32;
     /// Rounds two values and writes them side by side, as one word.
     ///
     /// # Safety
@@ -50,6 +53,10 @@ macro_rules! bits_16 {
                         in(reg32) <$t as Pack16>::pack(values[0], values[1]), in(reg64) to[0], in(reg64) to[1],
                         in(reg32) inside[0] as u32, in(reg32) inside[1] as u32, options(nostack))
                 }
+            }
+            #[inline(always)]
+            fn bits_of_two(a: f32, b: f32) -> u32 {
+                <$t as Pack16>::pack(a, b)
             }
             #[inline(always)]
             unsafe fn store_pair(to: *mut Self, a: f32, b: f32) {
@@ -87,6 +94,10 @@ impl AccElement for f32 {
                 in(reg32) values[0], in(reg32) values[1], in(reg64) to[0], in(reg64) to[1],
                 in(reg32) inside[0] as u32, in(reg32) inside[1] as u32, options(nostack))
         }
+    }
+    #[inline(always)]
+    fn bits_of_two(a: f32, _: f32) -> u32 {
+        a.to_bits()
     }
     #[inline(always)]
     unsafe fn store_pair(to: *mut f32, a: f32, b: f32) {

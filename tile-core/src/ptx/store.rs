@@ -167,8 +167,36 @@ pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT
 ) where
     Width<N>: Wgmma,
 {
-    let (row, col) = accumulator_at(here(tid() % 128), 0);
+    let thread = here(tid() % 128);
+    let (row, col) = accumulator_at(thread, 0);
     let stride = w.stride as usize;
+    // Neighbours in a column of the accumulator go out as one word where that is aligned.
+    if size_of::<T>() == 2 && w.cols >= STORE_ROWS as u32 && (w.ptr as u64 | w.stride * 2) % 4 == 0 {
+        // They are in the threads whose numbers differ by 4. Of their two columns each of the two takes one.
+        let odd = row % 2;
+        let col = col + odd;
+        let corner = w.ptr.wrapping_add(col as usize * stride + (row - odd) as usize);
+        let order = if odd == 1 { 0x3276 } else { 0x5410 };
+        Width::<N>::quads(
+            regs,
+            #[inline(always)]
+            |g, v| {
+                if SPLIT == 1 || g as u32 % SPLIT as u32 == rank {
+                    let (top, bottom) = (T::bits_of_two(v[0], v[1]), T::bits_of_two(v[2], v[3]));
+                    let top = permute(top, shuffle_xor(top, 4), order);
+                    let bottom = permute(bottom, shuffle_xor(bottom, 4), order);
+                    // SAFETY: all 64 rows are inside the window; the column is looked at.
+                    unsafe {
+                        asm!("{{ .reg .pred p; setp.lt.u32 p, {3}, {4}; @p st.global.b32 [{0}], {1}; @p st.global.b32 [{0}+16], {2}; }}",
+                            in(reg64) corner.wrapping_add(8 * g * stride), in(reg32) top, in(reg32) bottom,
+                            in(reg32) col + 8 * g as u32, in(reg32) w.rows, options(nostack));
+                    }
+                }
+                v
+            },
+        );
+        return;
+    }
     let corner = w.ptr.wrapping_add(col as usize * stride + row as usize);
     Width::<N>::quads(
         regs,
@@ -188,6 +216,17 @@ pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT
             v
         },
     );
+}
+
+/// Four of the eight bytes of two words, as `order` says (PTX ISA, "prmt").
+#[inline(always)]
+fn permute(a: u32, b: u32, order: u32) -> u32 {
+    let r: u32;
+    // SAFETY: arithmetic on registers.
+    unsafe {
+        asm!("prmt.b32 {0}, {1}, {2}, {3};", out(reg32) r, in(reg32) a, in(reg32) b, in(reg32) order, options(pure, nomem, nostack))
+    }
+    r
 }
 
 /// Writes a packed operand into a shared tile of 64 rows, for products and threads of any warpgroup to read once this one

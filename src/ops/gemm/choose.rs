@@ -38,7 +38,8 @@ pub fn hopper(m: usize, n: usize, k: usize, sms: usize) -> Config {
     }
     let all = Decode::ALL.iter().map(|d| Config::Decode(*d)).filter(|_| m <= 512);
     let (mut best, mut least) = (Config::PingPong, cost(Config::PingPong, [m, n, k], sms));
-    for config in all.chain([Config::Cooperative]) {
+    // the cooperative form has measured no faster than ping-pong anywhere: only the table names it
+    for config in all {
         let cost = cost(config, [m, n, k], sms);
         if cost < least {
             (best, least) = (config, cost);
@@ -66,7 +67,8 @@ pub fn cost(config: Config, [m, n, k]: [usize; 3], sms: usize) -> f64 {
     let blocks = rows * n.div_ceil(bn) * split;
     let waves = blocks.div_ceil(slots) as f64;
     let steps = (steps / split as f64).ceil();
-    let bytes_a_step = ((bm + bn) * 128) as f64;
+    // of the large tiles, two blocks load one half of B's each, for both
+    let bytes_a_step = (if matches!(config, Config::Decode(_)) { bm + bn } else { bm + bn / 2 } * 128) as f64;
     let resident = blocks.min(slots).div_ceil(sms) as f64;
     let by_product = steps * (bm.max(64) * bn) as f64 / 16_384.0 * 0.4 * resident;
     let by_sm = steps * bytes_a_step * resident / 0.1e6;
@@ -84,7 +86,8 @@ mod tests {
         for (n, k) in [(4096, 4096), (7168, 2048), (2112, 7168), (100, 64), (128_256, 8192), (8, 8)] {
             for m in [1, 16, 17, 64, 128, 129, 512, 4096] {
                 match hopper(m, n, k, 132) {
-                    Config::Decode(d) => assert!(d.tokens() >= m.min(64) || m > 64, "{m}x{n}x{k}: {d:?}"),
+                    // few weights do not fill the device, and may be read twice by smaller tiles
+                    Config::Decode(d) => assert!(d.tokens() >= m || m > 64 || n < 2000, "{m}x{n}x{k}: {d:?}"),
                     Config::PingPong | Config::Cooperative => assert!(m > 64, "{m}x{n}x{k}"),
                     other => panic!("{m}x{n}x{k}: {other}"),
                 }

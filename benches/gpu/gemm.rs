@@ -146,17 +146,11 @@ fn fused<T: Factor>(stream: &Stream, m: usize, n: usize, k: usize, cases: &mut u
             let (y, r) = (0.5 * x + wide_bias[i % n], 1.5 * wide_r[i]);
             (f(y) + r, 4.0 * (y.abs() + r.abs()))
         });
-        let e = Epilogue {
-            alpha: 0.5,
-            bias: Some(dbias.view()),
-            activation,
-            residual: Some((1.5, dr.view())),
-            keep: 0.0,
-        };
+        let e =
+            Epilogue { alpha: 0.5, bias: Some(dbias.view()), activation, residual: Some((1.5, dr.view())), keep: 0.0 };
         let what = format!("fused {activation:?}");
-        right &= compare::<T>(stream, [m, n, k], &what, &reference, |c| {
-            gemm_fused(stream, da.view(), db.view(), c, &e)
-        })?;
+        right &=
+            compare::<T>(stream, [m, n, k], &what, &reference, |c| gemm_fused(stream, da.view(), db.view(), c, &e))?;
     }
     // C = A B^T + 2 C, C being R
     *cases += 1;

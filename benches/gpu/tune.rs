@@ -42,12 +42,20 @@ pub fn tune(stream: &Stream, path: &str) -> Result<(), Box<dyn std::error::Error
     if stream.device().compute_capability() != Some((9, 0)) {
         return Err("--tune measures the configurations for Hopper GPUs".into());
     }
-    let mut shapes: Vec<_> =
-        WEIGHTS.iter().flat_map(|&(n, k)| [16, 32, 64, 128].map(|m| [m, n, k])).collect();
+    let mut shapes: Vec<_> = WEIGHTS.iter().flat_map(|&(n, k)| [16, 32, 64, 128].map(|m| [m, n, k])).collect();
     shapes.extend([[256, 4096, 4096], [512, 4096, 4096], [1024, 1024, 1024], [2048, 2048, 2048], [4096, 4096, 4096]]);
-    shapes.extend([[4096, 2112, 7168], [4096, 7168, 2048], [4096, 4096, 7168], [4096, 24576, 1536], [4096, 32768, 512]]);
+    shapes.extend([
+        [4096, 2112, 7168],
+        [4096, 7168, 2048],
+        [4096, 4096, 7168],
+        [4096, 24576, 1536],
+        [4096, 32768, 512],
+    ]);
     let cublas = Cublas::load(stream).ok();
-    let mut table = format!("{HEAD}/// On an {}.\npub const SM_90A: &[(usize, usize, usize, Config)] = &[\n", stream.device().name());
+    let mut table = format!(
+        "{HEAD}/// On an {}.\npub const SM_90A: &[(usize, usize, usize, Config)] = &[\n",
+        stream.device().name()
+    );
     for (i, &[m, n, k]) in shapes.iter().enumerate() {
         let buffers = buffers::<bf16>(stream, [m, n, k])?;
         let configs: Vec<_> = Config::all().filter(|c| worth(*c, m)).collect();

@@ -52,14 +52,14 @@ macro_rules! case {
 
 macro_rules! all {
     ($size:expr, $clusters:expr) => {
-        case!(persistent<bf16, 64, 16, 128, 10, 2, 1, 256> $size, $clusters);
-        case!(persistent<bf16, 128, 16, 64, 11, 1, 2, 384> $size, $clusters);
-        case!(persistent<bf16, 128, 64, 64, 8, 2, 2, 384> $size, $clusters);
-        case!(per_tile<bf16, 64, 64, 64, 6, 4, 1, 256> $size, $clusters);
-        case!(persistent<bf16, 192, 64, 64, 6, 1, 3, 512> $size, $clusters);
-        case!(persistent<bf16, 128, 128, 64, 5, 3, 2, 384> $size, $clusters);
-        case!(persistent<f16, 128, 128, 64, 5, 6, 2, 384> $size, $clusters);
-        case!(per_tile<bf16, 64, 16, 64, 10, 1, 1, 256> $size, $clusters);
+        case!(persistent < bf16, 64, 16, 128, 10, 2, 1, 256 > $size, $clusters);
+        case!(persistent < bf16, 128, 16, 64, 11, 1, 2, 384 > $size, $clusters);
+        case!(persistent < bf16, 128, 64, 64, 8, 2, 2, 384 > $size, $clusters);
+        case!(per_tile < bf16, 64, 64, 64, 6, 4, 1, 256 > $size, $clusters);
+        case!(persistent < bf16, 192, 64, 64, 6, 1, 3, 512 > $size, $clusters);
+        case!(persistent < bf16, 128, 128, 64, 5, 3, 2, 384 > $size, $clusters);
+        case!(persistent < f16, 128, 128, 64, 5, 6, 2, 384 > $size, $clusters);
+        case!(per_tile < bf16, 64, 16, 64, 10, 1, 1, 256 > $size, $clusters);
     };
 }
 
@@ -83,13 +83,13 @@ fn ragged_tiles() {
 fn every_depth() {
     // fewer steps than blocks of a cluster: some have none
     for k in (1..=40).chain([63, 64, 65, 127, 128, 129, 300, 511]) {
-        case!(persistent<bf16, 64, 16, 128, 10, 2, 1, 256> (3, 64, k), 1);
-        case!(per_tile<bf16, 64, 64, 64, 6, 4, 1, 256> (9, 64, k), 1);
+        case!(persistent < bf16, 64, 16, 128, 10, 2, 1, 256 > (3, 64, k), 1);
+        case!(per_tile < bf16, 64, 64, 64, 6, 4, 1, 256 > (9, 64, k), 1);
     }
 }
 
 #[test]
 fn clusters_work_through_many_tiles() {
-    case!(persistent<bf16, 64, 16, 128, 10, 2, 1, 256> (16, 700, 200), 1);
-    case!(persistent<bf16, 128, 16, 64, 11, 1, 2, 384> (33, 700, 330), 2);
+    case!(persistent < bf16, 64, 16, 128, 10, 2, 1, 256 > (16, 700, 200), 1);
+    case!(persistent < bf16, 128, 16, 64, 11, 1, 2, 384 > (33, 700, 330), 2);
 }

@@ -30,11 +30,8 @@ pub(crate) const BARRIER_BYTES: usize = 16;
 
 impl<const N: usize, const W: usize, const CLUSTER: usize> ClusterSum<N, W, CLUSTER> {
     /// Two barriers, and what the others send of the groups that this block has.
-    const SPACE: usize = if CLUSTER == 1 {
-        0
-    } else {
-        BARRIER_BYTES + (N / 8).div_ceil(CLUSTER) * (CLUSTER - 1) * GROUP_BYTES
-    };
+    const SPACE: usize =
+        if CLUSTER == 1 { 0 } else { BARRIER_BYTES + (N / 8).div_ceil(CLUSTER) * (CLUSTER - 1) * GROUP_BYTES };
 }
 
 // SAFETY: the tail is what the warpgroups' ends use.

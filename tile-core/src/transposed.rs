@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use crate::backend::{self, NotShared, AccElement, Wgmma, Width};
+use crate::backend::{self, AccElement, NotShared, Wgmma, Width};
 use crate::element::Element;
 use crate::epilogue::Source;
 use crate::mma::Acc;
@@ -39,10 +39,7 @@ pub struct ColumnsOf<'a, T, const N: usize, const M: usize, S, const CLUSTER: us
     rank: u32,
 }
 // SAFETY: as the whole.
-unsafe impl<T: Element, const N: usize, const M: usize, S: Send, const C: usize> Send
-    for ColumnsOf<'_, T, N, M, S, C>
-{
-}
+unsafe impl<T: Element, const N: usize, const M: usize, S: Send, const C: usize> Send for ColumnsOf<'_, T, N, M, S, C> {}
 
 /// 64 columns of one tile, and of these this block's rows: what a warpgroup stores an accumulator to.
 pub struct ColumnsMut<'a, T, const N: usize, const CLUSTER: usize> {
@@ -110,8 +107,7 @@ where
     ) -> Acc<N> {
         let w = &self.window;
         let cols = if condition { w.rows } else { 0 };
-        let source =
-            Source { ptr: w.ptr.cast_const(), rows: w.cols, cols, row_step: 1, col_step: w.stride as usize };
+        let source = Source { ptr: w.ptr.cast_const(), rows: w.cols, cols, row_step: 1, col_step: w.stride as usize };
         let [regs] = acc.regs;
         // SAFETY: the columns are this warpgroup's alone, and only this block's rows of them are read.
         Acc { regs: [unsafe { backend::zip::<T, N, CLUSTER>(&source, 0, self.rank, regs, f) }] }

@@ -123,7 +123,13 @@ pub(super) fn by_hopper<T: FusedHopper>(
 
 /// The fused Hopper kernels of an element type.
 pub(super) trait FusedHopper: Factor {
-    fn launch_fused(s: &Stream, a: In<'_, Self>, b: In<'_, Self>, c: Out<'_, Self>, e: &Epilogue<'_, Self>) -> Result<()>;
+    fn launch_fused(
+        s: &Stream,
+        a: In<'_, Self>,
+        b: In<'_, Self>,
+        c: Out<'_, Self>,
+        e: &Epilogue<'_, Self>,
+    ) -> Result<()>;
 }
 
 macro_rules! bias {

@@ -24,7 +24,8 @@ where
         release(free, cluster);
         free.wait::<2>(turn - 1, cluster, "a sum over the cluster waits for its buffers");
     }
-    let place_of = |g: usize, place: usize| base.add(BARRIER_BYTES + (g / CLUSTER * (CLUSTER - 1) + place) * GROUP_BYTES);
+    let place_of =
+        |g: usize, place: usize| base.add(BARRIER_BYTES + (g / CLUSTER * (CLUSTER - 1) + place) * GROUP_BYTES);
     for g in 0..N / 8 {
         let to = (g % CLUSTER) as u32;
         if to != rank {

@@ -102,15 +102,19 @@ impl AccElement for f32 {
     #[inline(always)]
     unsafe fn store_pair(to: *mut f32, a: f32, b: f32) {
         // SAFETY: the caller's.
-        unsafe { asm!("st.global.v2.b32 [{0}], {{{1}, {2}}};", in(reg64) to, in(reg32) a, in(reg32) b, options(nostack)) }
+        unsafe {
+            asm!("st.global.v2.b32 [{0}], {{{1}, {2}}};", in(reg64) to, in(reg32) a, in(reg32) b, options(nostack))
+        }
     }
     #[inline(always)]
     unsafe fn load_two(from: [*const f32; 2], inside: [bool; 2]) -> [f32; 2] {
         let (a, b);
         // SAFETY: the caller's.
-        unsafe { asm!("{{ .reg .pred p, q; setp.ne.u32 p, {4}, 0; setp.ne.u32 q, {5}, 0; mov.b32 {0}, 0; mov.b32 {1}, 0; @p ld.global.b32 {0}, [{2}]; @q ld.global.b32 {1}, [{3}]; }}",
+        unsafe {
+            asm!("{{ .reg .pred p, q; setp.ne.u32 p, {4}, 0; setp.ne.u32 q, {5}, 0; mov.b32 {0}, 0; mov.b32 {1}, 0; @p ld.global.b32 {0}, [{2}]; @q ld.global.b32 {1}, [{3}]; }}",
             out(reg32) a, out(reg32) b, in(reg64) from[0], in(reg64) from[1], in(reg32) inside[0] as u32,
-            in(reg32) inside[1] as u32, options(readonly, nostack)) }
+            in(reg32) inside[1] as u32, options(readonly, nostack))
+        }
         [a, b]
     }
     #[inline(always)]
@@ -140,9 +144,8 @@ where
     let corner = s.ptr.wrapping_add(row as usize * s.row_step + col as usize * s.col_step);
     let (up, down) = (row < s.rows, row + 8 < s.rows);
     // what belongs to the four registers of column group `g`
-    let load =
-        #[inline(always)]
-        |g: usize| {
+    let load = #[inline(always)]
+    |g: usize| {
         let (col, p) = (col + 8 * g as u32, corner.wrapping_add(8 * g * s.col_step));
         let mine = SPLIT == 1 || g as u32 % SPLIT as u32 == rank;
         let (left, right) = (mine && col < s.cols, mine && col + 1 < s.cols);
@@ -159,9 +162,8 @@ where
             (top, bottom)
         }
     };
-    let join =
-        #[inline(always)]
-        |v: [f32; 4], (top, bottom): (U::Two, U::Two)| {
+    let join = #[inline(always)]
+    |v: [f32; 4], (top, bottom): (U::Two, U::Two)| {
         let ([a, b], [c, d]) = (U::values(top), U::values(bottom));
         let mut v = [f(v[0], a), f(v[1], b), f(v[2], c), f(v[3], d)];
         // Computed here, in the order of the loads: put off to where they are stored, all the loaded values would be
@@ -187,9 +189,7 @@ where
             let (a, b, c, d) = (load(4 * c), load(4 * c + 1), load(4 * c + 2), load(4 * c + 3));
             let (a, b) = (join([v[0], v[1], v[2], v[3]], a), join([v[4], v[5], v[6], v[7]], b));
             let (c, d) = (join([v[8], v[9], v[10], v[11]], c), join([v[12], v[13], v[14], v[15]], d));
-            [
-                a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3],
-            ]
+            [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]]
         },
     )
 }

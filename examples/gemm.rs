@@ -151,7 +151,7 @@ fn multiply<T: gemm::Factor>(
     let mut dc = Tensor::<T, 2>::full(&stream, [m, n], T::from_value(f32::NAN))?;
     let path = match o.path {
         Some(path) => path,
-        None => gemm::choose(device, da.view(), db.view(), dc.view_mut()),
+        None => gemm::choose(device, da.view(), db.view(), dc.view_mut()).path(),
     };
     gemm::gemm_by(path, &stream, da.view(), db.view(), dc.view_mut())?;
     let mut times = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use tilewright::ops::gemm::{Factor, Path, gemm_by};
+use tilewright::ops::gemm::{Activation, Config, Epilogue, Factor, Path, gemm_by, gemm_fused, gemm_with};
 use tilewright::prelude::*;
 
 use crate::Options;
@@ -31,13 +31,10 @@ pub fn normal<T: Element<Value = f32>>(n: usize, seed: u64) -> Vec<T> {
         .collect()
 }
 
-/// Shapes with every kind of edge, on every path that takes them.
+/// Shapes with every kind of edge, in every configuration that takes them.
 pub fn check(stream: &Stream, o: &Options) -> Result<bool, Error> {
-    let all = [
+    let mut all = vec![
         (1, 1, 1),
-        (64, 64, 1),
-        (64, 64, 7),
-        (64, 64, 40),
         (1, 24, 576),
         (7, 8, 64),
         (8, 40, 72),
@@ -54,59 +51,172 @@ pub fn check(stream: &Stream, o: &Options) -> Result<bool, Error> {
         (2100, 1300, 320),
         (1800, 1700, 1099),
         (18_000, 100, 136),
+        (16, 4096, 512),
+        (64, 9000, 264),
     ];
+    all.extend((1..=40).map(|k| (64, 64, k)));
     // a few for the sanitizers, which are slow
-    let shapes = if o.quick { &[all[12], all[13], all[15]] } else { &all[..] };
+    let shapes = if o.quick { &all[5..6] } else { &all[..] };
     let mut right = true;
+    let mut cases = 0;
     for &(m, n, k) in shapes {
-        right &= case::<bf16>(stream, m, n, k, Path::Portable)?;
-        right &= case::<f16>(stream, m, n, k, Path::Portable)?;
-        right &= case::<f32>(stream, m, n, k, Path::Portable)?;
-        if k % 8 == 0 && stream.device().compute_capability() == Some((9, 0)) {
-            right &= case::<bf16>(stream, m, n, k, Path::Hopper)?;
-            right &= case::<f16>(stream, m, n, k, Path::Hopper)?;
-        }
+        right &= case::<bf16>(stream, m, n, k, &mut cases)?;
+        right &= case::<f16>(stream, m, n, k, &mut cases)?;
+        right &= case::<f32>(stream, m, n, k, &mut cases)?;
+        right &= fused::<bf16>(stream, m, n, k, &mut cases)?;
+        right &= fused::<f16>(stream, m, n, k, &mut cases)?;
+        right &= fused::<f32>(stream, m, n, k, &mut cases)?;
     }
-    println!("gemm: {} shapes, every element against f64: {}", shapes.len(), if right { "right" } else { "WRONG" });
+    let verdict = if right { "right" } else { "WRONG" };
+    println!("gemm: {} shapes, {cases} cases, every element against f64: {verdict}", shapes.len());
     Ok(right)
 }
 
-fn case<T: Factor>(stream: &Stream, m: usize, n: usize, k: usize, path: Path) -> Result<bool, Error> {
-    let (a, b) = (normal::<T>(m * k, 1), normal::<T>(n * k, 2));
-    let da = Tensor::from_slice(stream, [m, k], &a)?;
-    let db = Tensor::from_slice(stream, [n, k], &b)?;
-    // one row and one element more on each side, which must stay as they are
-    let mut dc = Tensor::<T, 2>::full(stream, [m + 2, n], T::from_value(f32::NAN))?;
-    gemm_by(path, stream, da.view(), db.view(), dc.view_mut().rows(1..m + 1)?)?;
-    let all = dc.to_vec(stream)?;
+fn widen<T: Element<Value = f32>>(v: &[T]) -> Vec<f64> {
+    v.iter().map(|x| f64::from(x.to_value())).collect()
+}
+
+/// Whether a configuration takes a product.
+pub fn takes<T: Factor>(stream: &Stream, config: Config, k: usize) -> bool {
+    let hopper = stream.device().compute_capability() == Some((9, 0));
+    config.path() == Path::Portable || hopper && T::DTYPE != DType::F32 && k.is_multiple_of(8)
+}
+
+/// Runs `launch` four times on an output with a row more on each side, and compares it with f64.
+fn compare<T: Factor>(
+    stream: &Stream,
+    [m, n, k]: [usize; 3],
+    what: &str,
+    reference: &Reference,
+    mut launch: impl FnMut(TensorViewMut<'_, T, 2>) -> Result<(), Error>,
+) -> Result<bool, Error> {
+    let mut first: Vec<T> = Vec::new();
     let mut again = true;
-    for _ in 0..3 {
-        gemm_by(path, stream, da.view(), db.view(), dc.view_mut().rows(1..m + 1)?)?;
-        let bits = |v: &[T]| v.iter().map(|x| x.to_value().to_bits()).collect::<Vec<_>>();
-        again &= bits(&dc.to_vec(stream)?) == bits(&all);
+    for turn in 0..3 {
+        // one row more on each side, which must stay as it is
+        let mut dc = Tensor::<T, 2>::full(stream, [m + 2, n], T::from_value(f32::NAN))?;
+        launch(dc.view_mut().rows(1..m + 1)?)?;
+        let all = dc.to_vec(stream)?;
+        if turn == 0 {
+            first = all;
+        } else {
+            again &= all.iter().zip(&first).all(|(x, y)| x.to_value().to_bits() == y.to_value().to_bits());
+        }
     }
-    let widen = |v: &[T]| v.iter().map(|x| f64::from(x.to_value())).collect::<Vec<_>>();
-    let c: Vec<f32> = all[n..n * (m + 1)].iter().map(|x| x.to_value()).collect();
-    let guards = all[..n].iter().chain(&all[n * (m + 1)..]).all(|x| x.to_value().is_nan());
-    let worst = Reference::product(&widen(&a), &widen(&b), m, n, k).check(&c, T::DTYPE, k);
+    let c: Vec<f32> = first[n..n * (m + 1)].iter().map(|x| x.to_value()).collect();
+    let guards = first[..n].iter().chain(&first[n * (m + 1)..]).all(|x| x.to_value().is_nan());
+    let worst = reference.check(&c, T::DTYPE, k);
     let right = worst.outside == 0 && guards && again;
     if !right {
-        println!("gemm {} {m}x{n}x{k} {path}: {worst}; guards {guards}; repeatable {again}", T::DTYPE);
+        println!("gemm {} {m}x{n}x{k} {what}: {worst}; guards {guards}; repeatable {again}", T::DTYPE);
     }
     Ok(right)
 }
+
+fn case<T: Factor>(stream: &Stream, m: usize, n: usize, k: usize, cases: &mut usize) -> Result<bool, Error> {
+    let (a, b) = (normal::<T>(m * k, 1), normal::<T>(n * k, 2));
+    let da = Tensor::from_slice(stream, [m, k], &a)?;
+    let db = Tensor::from_slice(stream, [n, k], &b)?;
+    let reference = Reference::product(&widen(&a), &widen(&b), m, n, k);
+    let mut right = true;
+    for config in Config::all().filter(|c| takes::<T>(stream, *c, k)) {
+        *cases += 1;
+        right &= compare::<T>(stream, [m, n, k], &config.to_string(), &reference, |c| {
+            gemm_with(config, stream, da.view(), db.view(), c)
+        })?;
+    }
+    Ok(right)
+}
+
+/// `silu(0.5 A B^T + bias) + 1.5 R`, in C that is read too where `keep` is not zero.
+fn fused<T: Factor>(stream: &Stream, m: usize, n: usize, k: usize, cases: &mut usize) -> Result<bool, Error> {
+    let (a, b) = (normal::<T>(m * k, 1), normal::<T>(n * k, 2));
+    let (bias, residual) = (normal::<T>(n, 3), normal::<T>(m * n, 4));
+    let da = Tensor::from_slice(stream, [m, k], &a)?;
+    let db = Tensor::from_slice(stream, [n, k], &b)?;
+    let dbias = Tensor::from_slice(stream, [n], &bias)?;
+    let dr = Tensor::from_slice(stream, [m, n], &residual)?;
+    let (wide_bias, wide_r) = (widen(&bias), widen(&residual));
+    let plain = Reference::product(&widen(&a), &widen(&b), m, n, k);
+    let mut right = true;
+    for (activation, f) in [
+        (Activation::Identity, (|x| x) as fn(f64) -> f64),
+        (Activation::Relu, |x| x.max(0.0)),
+        (Activation::Silu, |x| x / (1.0 + (-x).exp())),
+        (Activation::Gelu, |x| 0.5 * x * (1.0 + (0.797_884_560_8 * (x + 0.044_715 * x * x * x)).tanh())),
+    ] {
+        *cases += 1;
+        let reference = plain.map_at(|i, x| {
+            let (y, r) = (0.5 * x + wide_bias[i % n], 1.5 * wide_r[i]);
+            (f(y) + r, 4.0 * (y.abs() + r.abs()))
+        });
+        let e =
+            Epilogue { alpha: 0.5, bias: Some(dbias.view()), activation, residual: Some((1.5, dr.view())), keep: 0.0 };
+        let what = format!("fused {activation:?}");
+        right &=
+            compare::<T>(stream, [m, n, k], &what, &reference, |c| gemm_fused(stream, da.view(), db.view(), c, &e))?;
+    }
+    // C = A B^T + 2 C, C being R
+    *cases += 1;
+    let reference = plain.map_at(|i, x| (x + 2.0 * wide_r[i], 4.0 * wide_r[i].abs()));
+    right &= compare::<T>(stream, [m, n, k], "kept", &reference, |mut c| {
+        c.copy_from_slice(stream, &residual)?;
+        let e = Epilogue { keep: 2.0, ..Default::default() };
+        gemm_fused(stream, da.view(), db.view(), c, &e)
+    })?;
+    Ok(right)
+}
+
+/// Weights of a decode step: rows of B, depth.
+pub const WEIGHTS: [(usize, usize); 7] =
+    [(4096, 4096), (7168, 2048), (2112, 7168), (32768, 512), (24576, 1536), (18432, 7168), (7168, 18432)];
 
 /// The shapes of the project's aim, beside cuBLAS and beside each other.
 pub fn time(stream: &Stream, o: &Options, report: &mut Report) -> Result<(), Error> {
     let mut shapes = vec![(4096, 4096, 4096), (8192, 8192, 8192)];
     if !o.quick {
-        shapes.extend([(4096, 7168, 2048), (4096, 4096, 7168), (4096, 7168, 16384), (1024, 1024, 1024)]);
+        shapes.extend([(4096, 7168, 2048), (4096, 4096, 7168), (4096, 7168, 16384), (4096, 2112, 7168)]);
+        shapes.extend([(1024, 1024, 1024), (2048, 2048, 2048), (256, 4096, 4096)]);
+        shapes.extend(WEIGHTS.iter().flat_map(|&(n, k)| [1, 8, 16, 32, 64, 128].map(|m| (m, n, k))));
     }
     let cublas = Cublas::load(stream).inspect_err(|e| println!("cuBLAS is not here: {e}")).ok();
     for (m, n, k) in shapes {
         time_shape::<bf16>(stream, o, cublas.as_ref(), report, m, n, k)?;
     }
     time_shape::<f16>(stream, o, cublas.as_ref(), report, 4096, 4096, 4096)
+}
+
+/// Operands and outputs, enough of them that none stays in the L2 cache.
+pub type Buffers<T> = (Tensor<T, 2>, Tensor<T, 2>, RefCell<Tensor<T, 2>>);
+
+/// Random ones for a shape. Large matrices repeat some millions of values.
+pub fn buffers<T: Factor>(stream: &Stream, [m, n, k]: [usize; 3]) -> Result<Vec<Buffers<T>>, Error> {
+    let some = normal::<T>((1 << 21) + 7, 5);
+    let cycle = |n: usize, at: usize| (0..n).map(|i| some[(i + at) % some.len()]).collect::<Vec<_>>();
+    (0..sets((m * k + n * k + m * n) * size_of::<T>()))
+        .map(|set| {
+            let a = Tensor::from_slice(stream, [m, k], &cycle(m * k, 1000 * set + 17))?;
+            let b = Tensor::from_slice(stream, [n, k], &cycle(n * k, 2000 * set + 1_000_003))?;
+            Ok((a, b, RefCell::new(Tensor::<T, 2>::zeros(stream, [m, n])?)))
+        })
+        .collect()
+}
+
+/// cuBLAS on such buffers.
+pub fn by_cublas<'a, T: Factor>(
+    stream: &Stream,
+    cublas: &'a Cublas,
+    buffers: &'a [Buffers<T>],
+) -> Result<Candidate, Error> {
+    candidate(stream, "cublas", buffers.len(), |s: &Stream, set: usize| {
+        let (a, b, c) = &buffers[set];
+        cublas.gemm(s, a, b, &mut c.borrow_mut()).map_err(|log| Error::Driver {
+            call: "cublasGemmEx",
+            code: 0,
+            name: "cuBLAS".into(),
+            log,
+        })
+    })
 }
 
 fn time_shape<T: Factor>(
@@ -118,13 +228,8 @@ fn time_shape<T: Factor>(
     n: usize,
     k: usize,
 ) -> Result<(), Error> {
-    let count = sets((m * k + n * k + m * n) * size_of::<T>());
-    let mut buffers = Vec::new();
-    for set in 0..count as u64 {
-        let a = Tensor::from_slice(stream, [m, k], &normal::<T>(m * k, 2 * set + 1))?;
-        let b = Tensor::from_slice(stream, [n, k], &normal::<T>(n * k, 2 * set + 2))?;
-        buffers.push((a, b, RefCell::new(Tensor::<T, 2>::zeros(stream, [m, n])?)));
-    }
+    let buffers = buffers::<T>(stream, [m, n, k])?;
+    let count = buffers.len();
     let ours = |path| {
         let buffers = &buffers;
         move |s: &Stream, set: usize| {
@@ -132,28 +237,53 @@ fn time_shape<T: Factor>(
             gemm_by(path, s, a.view(), b.view(), c.borrow_mut().view_mut())
         }
     };
+    let hopper = stream.device().compute_capability() == Some((9, 0));
     let mut all: Vec<Candidate> = Vec::new();
-    if stream.device().compute_capability() == Some((9, 0)) {
+    if hopper {
         all.push(candidate(stream, "hopper", count, ours(Path::Hopper))?);
     }
-    all.push(candidate(stream, "portable", count, ours(Path::Portable))?);
-    if let Some(cublas) = cublas {
-        let call = |s: &Stream, set: usize| {
-            let (a, b, c) = &buffers[set];
-            cublas.gemm(s, a, b, &mut c.borrow_mut()).map_err(|log| Error::Driver {
-                call: "cublasGemmEx",
-                code: 0,
-                name: "cuBLAS".into(),
-                log,
-            })
-        };
-        all.push(candidate(stream, "cublas", count, call)?);
+    if m >= 1024 || !hopper {
+        all.push(candidate(stream, "portable", count, ours(Path::Portable))?);
     }
-    measure(stream, &mut all, if o.quick { 5 } else { 9 }, 20.0)?;
+    let bias = Tensor::from_slice(stream, [n], &normal::<T>(n, 7))?;
+    let residual = Tensor::from_slice(stream, [m, n], &normal::<T>(m * n, 8))?;
+    let fused = |with: bool| {
+        let (buffers, bias, residual) = (&buffers, &bias, &residual);
+        move |s: &Stream, set: usize| {
+            let (a, b, c) = &buffers[set];
+            let e = if with {
+                Epilogue { residual: Some((1.0, residual.view())), ..Default::default() }
+            } else {
+                Epilogue { bias: Some(bias.view()), activation: Activation::Silu, ..Default::default() }
+            };
+            gemm_fused(s, a.view(), b.view(), c.borrow_mut().view_mut(), &e)
+        }
+    };
+    if hopper {
+        all.push(candidate(stream, "bias_silu", count, fused(false))?);
+        all.push(candidate(stream, "residual", count, fused(true))?);
+    }
+    if let Some(cublas) = cublas {
+        all.push(by_cublas(stream, cublas, &buffers)?);
+    }
+    let ms = if m < 1024 { 5.0 } else { 20.0 };
+    measure(stream, &mut all, if o.quick { 5 } else { 9 }, ms)?;
     let micros = |name: &str| all.iter().find(|c| c.name == name).map(Candidate::micros);
     let shape = format!("{m}x{n}x{k}");
-    let rate = |us: f64| format!("{:.0} TFLOP/s", 2e-6 * (m * n * k) as f64 / us);
-    for (op, path) in [("gemm_hopper", "hopper"), ("gemm_portable", "portable")] {
+    let rate = |us: f64| {
+        if m < 256 {
+            format!("{:.0} GB/s", 2e-3 * (m * n + n * k + m * k) as f64 / us)
+        } else {
+            format!("{:.0} TFLOP/s", 2e-6 * (m * n * k) as f64 / us)
+        }
+    };
+    let ops = [
+        ("gemm_hopper", "hopper"),
+        ("gemm_portable", "portable"),
+        ("gemm_bias_silu", "bias_silu"),
+        ("gemm_residual", "residual"),
+    ];
+    for (op, path) in ops {
         for peer in ["cublas", "hopper"] {
             let (Some(ours_us), Some(peer_us)) = (micros(path), micros(peer)) else { continue };
             if path != peer {

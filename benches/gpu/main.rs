@@ -19,13 +19,15 @@ mod report;
 mod rmsnorm;
 mod rows;
 mod timing;
+mod tune;
 
 use std::process::ExitCode;
 
 use report::Report;
 use tilewright::prelude::*;
 
-const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|launch] [--json FILE] [--commit HASH]";
+const USAGE: &str =
+    "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|launch] [--tune FILE] [--json FILE] [--commit HASH]";
 
 #[derive(Default)]
 pub struct Options {
@@ -33,6 +35,7 @@ pub struct Options {
     check: bool,
     only: Option<String>,
     json: Option<String>,
+    tune: Option<String>,
     commit: Option<String>,
 }
 
@@ -44,6 +47,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--quick" => o.quick = true,
             "--check" => o.check = true,
             "--only" => o.only = Some(value()?),
+            "--tune" => o.tune = Some(value()?),
             "--json" => o.json = Some(value()?),
             "--commit" => o.commit = Some(value()?),
             "--bench" => {} // cargo bench says so
@@ -60,6 +64,10 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         return Ok(true);
     }
     let stream = device.stream()?;
+    if let Some(path) = &o.tune {
+        tune::tune(&stream, path)?;
+        return Ok(true);
+    }
     let mut report = Report::new(device, o.commit.as_deref());
     let wanted = |what: &str| o.only.as_deref().is_none_or(|only| only == what);
     let mut right = true;

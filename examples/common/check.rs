@@ -108,6 +108,15 @@ impl Reference {
         self
     }
 
+    /// `f` of every element and its place: the new one, and the size that rounding errors are relative to, besides that of
+    /// the product.
+    #[allow(dead_code)]
+    pub fn map_at(&self, f: impl Fn(usize, f64) -> (f64, f64)) -> Self {
+        let (exact, sizes): (Vec<_>, Vec<_>) = self.exact.iter().enumerate().map(|(i, x)| f(i, *x)).unzip();
+        let absolute = self.absolute.iter().zip(sizes).map(|(a, b)| 1.2 * a + b).collect();
+        Reference { exact, absolute }
+    }
+
     /// Compares every element. Allowed are one rounding of the result to `dtype`, and those of f32 sums of `k` terms,
     /// which grow with the square root of k for terms of random sign.
     pub fn check(&self, got: &[f32], dtype: DType, k: usize) -> Worst {

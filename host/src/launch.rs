@@ -53,6 +53,21 @@ pub trait Launch: Kernel {
         }
     }
 
+    /// As [`launch`](Self::launch), on GPUs alone: a program that calls nothing else does not carry the kernel's CPU code,
+    /// which counts where a function chooses among dozens of instances.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch); [`Error::NoImageFor`] on the CPU.
+    fn launch_on_gpu(stream: &Stream, args: Self::Args<'_>) -> Result<()> {
+        let tiles = check_args::<Self>(stream.device(), &args)?;
+        if stream.cuda().is_none() {
+            let device = stream.device().to_string();
+            let (kernel, need, found) = (Self::NAME, Self::ARCH, "the CPU".to_string());
+            return Err(Error::NoImageFor { kernel, need, device, found, have: vec![Self::ARCH] });
+        }
+        enqueue::<Self>(stream, args, tiles)
+    }
+
     /// Loads the kernel on a device, so that the first launch does not. On the CPU there is nothing to load.
     ///
     /// # Errors

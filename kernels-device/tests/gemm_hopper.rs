@@ -71,7 +71,7 @@ macro_rules! all {
         launch!(hopper::staged<$t, 256, 4>, $t, TmaTilesMut (map), $m, $n, $k, $clusters);
         launch!(hopper::direct<$t, 256, 4>, $t, TilesMut (), $m, $n, $k, $clusters);
         launch!(ping_pong::staged<$t>, $t, TmaTilesMut (map), $m, $n, $k, $clusters);
-        launch!(ping_pong::direct<$t>, $t, TilesMut (), $m, $n, $k, $clusters);
+        launch!(ping_pong::direct<$t, $t>, $t, TilesMut (), $m, $n, $k, $clusters);
     };
 }
 

@@ -1,6 +1,6 @@
 // wrong: roles in a block of one warpgroup
 // rule: soundness 2, 3
-// expect: build E0080 "roles need a producer and at least one consumer warpgroup"
+// expect: build E0080 "roles need a producer and one to four consumer warpgroups"
 #![forbid(unsafe_code)]
 use tilewright::prelude::*;
 

@@ -83,7 +83,7 @@ impl Kernels {
         let mut k = Kernels::new("src/lib.rs").crate_name("tilewright_kernels");
         k.package = dir.to_path_buf();
         k.root_file = dir.join("src/lib.rs");
-        k.arch("sm_80").arch("sm_90a").ship("ptx").budget(7_000_000)
+        k.arch("sm_80").arch("sm_90a").ship("ptx").budget(9_000_000)
     }
 
     /// The kernels' package is in this folder, when it is not the one being built. Paths given before are kept.

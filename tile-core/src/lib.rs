@@ -19,6 +19,8 @@
 //! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
 //! | [`roles`], [`handover`] | the split of a block into roles, and what they pass to each other |
 //! | [`mma`], [`rows`] | warpgroup products, accumulators and their rows |
+//! | [`epilogue`] | what accumulators meet before they are stored |
+//! | [`cluster`], [`transposed`] | sums over the blocks of a cluster; outputs stored from transposed accumulators |
 //! | [`mod@kernel`] | what `#[kernel]` makes of a function |
 #![no_std]
 #![cfg_attr(
@@ -39,9 +41,11 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
+pub mod cluster;
 pub mod columns;
 pub mod dot;
 pub mod element;
+pub mod epilogue;
 pub mod fault;
 pub mod handover;
 pub mod kernel;
@@ -57,6 +61,7 @@ pub mod shared;
 mod splits;
 pub mod tile;
 pub mod tma;
+pub mod transposed;
 pub mod view;
 mod widths;
 
@@ -71,8 +76,9 @@ pub use tilewright_macros::kernel;
 
 /// Everything a kernel file needs: `use tilewright::prelude::*;`.
 pub mod prelude {
-    pub use crate::backend::{BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
+    pub use crate::backend::{AccElement, BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
     pub use crate::backend::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+    pub use crate::cluster::{ClusterSum, ClusterSummer};
     pub use crate::columns::ColumnScratch;
     pub use crate::dot::{BlockAcc, Stages};
     pub use crate::element::{DType, Element, bf16, f16};
@@ -91,6 +97,7 @@ pub mod prelude {
     pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
     pub use crate::tile::{Fetched, PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
+    pub use crate::transposed::{ColumnsMut, Transposed};
     pub use crate::view::{Strip, StripMut, TileMut, TileRef, Tiles, TilesMut};
 }
 

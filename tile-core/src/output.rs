@@ -2,8 +2,9 @@
 
 use core::marker::PhantomData;
 
-use crate::backend::{self, NotShared, Pack16, Wgmma, Width};
+use crate::backend::{self, AccElement, NotShared, Pack16, Wgmma, Width};
 use crate::element::Element;
+use crate::epilogue::Source;
 use crate::mma::Acc;
 use crate::roles::{Output, Share, WarpGroup};
 use crate::rows::AccRows;
@@ -67,7 +68,7 @@ where
     fn store(self, wg: &mut WarpGroup, acc: Acc<N, H>);
 }
 
-impl<T: Pack16, const N: usize, const H: usize> StoreRows<N, H> for RowsMut<'_, T, N, H>
+impl<T: AccElement, const N: usize, const H: usize> StoreRows<N, H> for RowsMut<'_, T, N, H>
 where
     Width<N>: Wgmma,
 {
@@ -75,6 +76,25 @@ where
     fn store(self, _wg: &mut WarpGroup, acc: Acc<N, H>) {
         // SAFETY: the window is this warpgroup's alone.
         unsafe { backend::store_rows::<T, N, H>(&self.window, &acc.regs) }
+    }
+}
+
+impl<T: AccElement, const N: usize, const H: usize> RowsMut<'_, T, N, H>
+where
+    Width<N>: Wgmma,
+{
+    /// `f(element, what is there now)` of every element if `condition`; otherwise nothing is read, and it counts as zero.
+    #[inline(always)]
+    pub fn zip_if(
+        &self,
+        condition: bool,
+        _wg: &mut WarpGroup,
+        acc: Acc<N, H>,
+        f: impl Fn(f32, f32) -> f32 + Sync,
+    ) -> Acc<N, H> {
+        let rows = if condition { self.window.rows } else { 0 };
+        // SAFETY: the window is this warpgroup's alone.
+        unsafe { acc.zip_source(Source::plain(&Window { rows, ..self.window }), f) }
     }
 }
 
@@ -258,7 +278,7 @@ impl<T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'_, T, N, 
     }
 }
 
-impl<T: Pack16, const N: usize, const W: usize, S: Schedule> HalfMut<'_, T, N, W, S>
+impl<T: AccElement, const N: usize, const W: usize, S: Schedule> HalfMut<'_, T, N, W, S>
 where
     Width<W>: Wgmma,
 {

@@ -121,6 +121,9 @@ pub unsafe trait Channel {
     /// Blocks that share slots.
     #[doc(hidden)]
     const CLUSTER: usize;
+    /// Consumer warpgroups that it is made for; None: any number.
+    #[doc(hidden)]
+    const CONSUMERS: Option<usize> = None;
     #[doc(hidden)]
     fn rings(self) -> Self::Rings;
     /// # Safety
@@ -173,6 +176,14 @@ unsafe impl<A: Channel, B: Channel> Channel for (A, B) {
     type Consumer<'p> = (A::Consumer<'p>, B::Consumer<'p>);
     type Rings = (A::Rings, B::Rings);
     const CLUSTER: usize = if A::CLUSTER > B::CLUSTER { A::CLUSTER } else { B::CLUSTER };
+    const CONSUMERS: Option<usize> = match (A::CONSUMERS, B::CONSUMERS) {
+        (Some(a), Some(b)) => {
+            assert!(a == b, "the parts of a channel are made for different numbers of consumers");
+            Some(a)
+        }
+        (Some(a), None) => Some(a),
+        (None, b) => b,
+    };
     #[inline(always)]
     fn rings(self) -> Self::Rings {
         (self.0.rings(), self.1.rings())

@@ -49,9 +49,9 @@ pub struct WarpGroup {
 }
 
 impl WarpGroup {
-    /// Its number among the consumers.
+    /// Its number among the consumers of its block.
     #[inline(always)]
-    pub(crate) fn index(&self) -> u32 {
+    pub fn index(&self) -> u32 {
         self.index
     }
 
@@ -162,7 +162,10 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
     }
 
     const WARPGROUPS: usize = {
-        assert!(THREADS % 128 == 0 && THREADS >= 256, "roles need a producer and at least one consumer warpgroup");
+        assert!(
+            THREADS % 128 == 0 && THREADS >= 256 && THREADS <= 640,
+            "roles need a producer and one to four consumer warpgroups"
+        );
         THREADS / 128
     };
 
@@ -196,6 +199,13 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
                     None => true,
                 },
                 "staging has buffers for each consumer warpgroup of the block"
+            );
+            assert!(
+                match C::CONSUMERS {
+                    Some(n) => n == Self::WARPGROUPS - 1,
+                    None => true,
+                },
+                "a sum over the cluster has buffers for each consumer warpgroup of the block"
             );
         }
         let (place, rings) = (self.place, channel.rings());

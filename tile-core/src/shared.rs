@@ -17,7 +17,7 @@ use crate::tma::{SPAN, TmaTile, box_rows};
 /// `claim` uses at most `BYTES` bytes from `base` and `TAIL` from `tail`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can not live in shared memory",
-    note = "a `#[shared]` parameter is a `Pipeline`, `Staging`, `Stages`, `Turns` or `ColumnScratch`; other parameters are launch arguments"
+    note = "a `#[shared]` parameter is a `Pipeline`, `Staging`, `Stages`, `Turns`, `ClusterSum` or `ColumnScratch`; other parameters are launch arguments"
 )]
 pub unsafe trait Shared<'b>: Sized {
     /// Bytes of it that must begin at a multiple of 1024: tiles.

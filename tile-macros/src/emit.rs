@@ -5,7 +5,7 @@ use quote::{format_ident, quote};
 use syn::{FnArg, GenericParam, ItemFn, Pat, Type};
 
 use crate::attribute::Options;
-use crate::rewrite::{inline_roles, substitute, turbofish, with_lifetime};
+use crate::rewrite::{inline_closures, substitute, turbofish, with_lifetime};
 
 struct Parameter {
     name: Ident,
@@ -43,7 +43,7 @@ pub fn kernel(options: Options, mut function: ItemFn) -> syn::Result<TokenStream
         entries.extend(entry(&options, &function, &parameters, Some(&instance.name), &map));
     }
 
-    inline_roles(&mut function.block);
+    inline_closures(&mut function.block);
     for (index, (name, message)) in options.faults.iter().enumerate().rev() {
         let (index, doc) = (Literal::u32_unsuffixed(index as u32), message.value());
         let fault = syn::parse_quote!(

@@ -55,24 +55,31 @@ pub fn substitute(tokens: TokenStream, map: &[(Ident, TokenStream)]) -> TokenStr
         .collect()
 }
 
-struct InlineRoles;
+struct InlineClosures;
 
-impl VisitMut for InlineRoles {
-    fn visit_expr_method_call_mut(&mut self, call: &mut syn::ExprMethodCall) {
-        visit_mut::visit_expr_method_call_mut(self, call);
-        if ["roles", "ping_pong", "pair"].iter().any(|m| call.method == m) {
-            for argument in &mut call.args {
-                if let Expr::Closure(closure) = argument {
-                    closure.attrs.push(syn::parse_quote!(#[inline(always)]));
-                }
-            }
+fn inline_arguments<'a>(arguments: impl Iterator<Item = &'a mut Expr>) {
+    for argument in arguments {
+        if let Expr::Closure(closure) = argument {
+            closure.attrs.push(syn::parse_quote!(#[inline(always)]));
         }
     }
 }
 
-/// Adds `#[inline(always)]` to role closures: a call would serialise the products in them.
-pub fn inline_roles(body: &mut syn::Block) {
-    InlineRoles.visit_block_mut(body);
+impl VisitMut for InlineClosures {
+    fn visit_expr_method_call_mut(&mut self, call: &mut syn::ExprMethodCall) {
+        visit_mut::visit_expr_method_call_mut(self, call);
+        inline_arguments(call.args.iter_mut());
+    }
+    fn visit_expr_call_mut(&mut self, call: &mut syn::ExprCall) {
+        visit_mut::visit_expr_call_mut(self, call);
+        inline_arguments(call.args.iter_mut());
+    }
+}
+
+/// Adds `#[inline(always)]` to closures that are arguments: a call of a role would serialise the products in it, and one
+/// of an epilogue would pass its accumulator through memory.
+pub fn inline_closures(body: &mut syn::Block) {
+    InlineClosures.visit_block_mut(body);
 }
 
 /// `::<A, B>`, or nothing.

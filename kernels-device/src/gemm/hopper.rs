@@ -18,7 +18,8 @@ use tilewright::prelude::*;
 /// The tiles of one pipeline slot: this block's 128 rows of A, and the `BN` rows of B that the cluster shares.
 pub type Stage<T, const BN: usize> = (SharedTile<T, 128, 64>, Multicast<SharedTile<T, BN, 64>, 2>);
 
-/// C = f(A B^T), for kernels with an epilogue of their own.
+/// C = A B^T, for kernels with an epilogue of their own: `finish` gets accumulators of 64 x `BN` sums, where in the grid
+/// of tiles of that size each belongs, and the rows to store it to.
 #[inline(always)]
 pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule, O: Output, R: StoreRows<BN>>(
     cta: Cta<384, 2>,
@@ -27,7 +28,7 @@ pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule,
     b: TmaTiles<T, BN, 64>,
     plan: Plan<S>,
     c: O,
-    f: impl Fn(f32) -> f32 + Sync,
+    finish: impl Fn(&mut WarpGroup, (u32, u32), Acc<BN>, R) + Sync,
 ) where
     Width<BN>: Wgmma,
     O::Part<1>: Iterator<Item = ((u32, u32), R)> + Send,
@@ -47,12 +48,13 @@ pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule,
         },
         #[inline(always)]
         |wg, ring, c| {
-            for (_, out) in c {
+            for ((i, j), out) in c {
                 let mut mma = wg.mma(Acc::<BN>::zero());
                 for _ in 0..steps {
                     mma.step(ring.next(), |(a, b)| (a.rows_of(wg), b.all()));
                 }
-                out.store(wg, mma.wait().map(&f));
+                let at = (4 * i + 2 * rank + wg.index(), j);
+                finish(wg, at, mma.wait(), out);
             }
         },
     );
@@ -70,7 +72,7 @@ pub fn staged<T: MmaElement, const BN: usize, const STAGES: usize>(
 ) where
     Width<BN>: Wgmma,
 {
-    product(cta, ring, a, b, c.plan(), c.through(staging), |x| x)
+    product(cta, ring, a, b, c.plan(), c.through(staging), |wg, _, acc, out| out.store(wg, acc))
 }
 
 /// C = A B^T, C of any width, stride and alignment.
@@ -84,5 +86,5 @@ pub fn direct<T: MmaElement, const BN: usize, const STAGES: usize>(
 ) where
     Width<BN>: Wgmma,
 {
-    product(cta, ring, a, b, c.plan(), c, |x| x)
+    product(cta, ring, a, b, c.plan(), c, |wg, _, acc, out| out.store(wg, acc))
 }

@@ -14,13 +14,45 @@
 //!
 //! A and B need what the copy engine needs: a base and a row stride that are multiples of 16 bytes. So does C for
 //! [`staged`](fn@staged); [`direct`](fn@direct) writes any C.
+//!
+//! A kernel with an epilogue of one's own is the product and a closure between its sums and their store:
+//!
+//! ```
+//! use tilewright::prelude::*;
+//! use tilewright_kernels::gemm::epilogue::silu;
+//! use tilewright_kernels::gemm::ping_pong::{Stage, product};
+//!
+//! /// C = silu(A B^T + bias)
+//! #[kernel(arch = "sm_90a", grid = persistent)]
+//! #[allow(clippy::too_many_arguments)]
+//! pub fn linear_silu(
+//!     cta: Cta<384, 2>,
+//!     #[shared] ring: Pipeline<Stage<bf16, 128>, 6>,
+//!     #[shared] turns: Turns,
+//!     a: TmaTiles<bf16, 128, 64>,
+//!     b: TmaTiles<bf16, 128, 64>,
+//!     c: TilesMut<bf16, 256, 128, Grouped<8>>,
+//!     bias: Tiles<bf16, 1, 128>,
+//! ) {
+//!     product(cta, ring, turns, a, b, c.plan(), c, |wg, (_, j), acc, out| {
+//!         let acc = acc.zip_columns(wg, bias.tile(0, j), |x, b| silu(x + b));
+//!         out.store(wg, acc)
+//!     })
+//! }
+//!
+//! tilewright::images!(none); // or what a build script compiled for the GPU
+//! fn main() {}
+//! ```
 
 use tilewright::prelude::*;
+
+use super::epilogue::fuse;
 
 /// The tiles of one pipeline slot: this block's 128 rows of A, and the `BN` rows of B that the cluster shares.
 pub type Stage<T, const BN: usize> = (SharedTile<T, 128, 64>, Multicast<SharedTile<T, BN, 64>, 2>);
 
-/// C = f(A B^T), for kernels with an epilogue of their own.
+/// C = A B^T, for kernels with an epilogue of their own: `finish` gets accumulators of 128 x `BN` sums, where in the
+/// grid of tiles of that size each belongs, and the rows to store it to.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule, O: Output, R: StoreRows<BN, 2>>(
@@ -31,7 +63,7 @@ pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule,
     b: TmaTiles<T, BN, 64>,
     plan: Plan<S>,
     c: O,
-    f: impl Fn(f32) -> f32 + Sync,
+    finish: impl Fn(&mut WarpGroup, (u32, u32), Acc<BN, 2>, R) + Sync,
 ) where
     Width<BN>: Wgmma,
     O::Part<2>: Iterator<Item = ((u32, u32), R)> + Send,
@@ -52,14 +84,14 @@ pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule,
         },
         #[inline(always)]
         |wg, baton, c| {
-            for (_, out) in c {
+            for ((i, j), out) in c {
                 let mut mma = wg.mma(Acc::<BN, 2>::zero());
                 let mut ring = baton.take(wg);
                 for _ in 0..steps {
                     mma.step(ring.next(), |(a, b)| (a.rows(), b.all()));
                 }
                 baton.give(wg, ring);
-                out.store(wg, mma.wait().map(&f));
+                finish(wg, (2 * i + rank, j), mma.wait(), out);
             }
         },
     );
@@ -76,18 +108,68 @@ pub fn staged<T: MmaElement>(
     b: TmaTiles<T, 128, 64>,
     c: TmaTilesMut<T, 256, 128, Grouped<8>>,
 ) {
-    product(cta, ring, turns, a, b, c.plan(), c.through(staging), |x| x)
+    product(cta, ring, turns, a, b, c.plan(), c.through(staging), |wg, _, acc, out| out.store(wg, acc))
 }
 
 /// C = A B^T, C of any width, stride and alignment.
+#[kernel(arch = "sm_90a", grid = persistent, instances(
+    bf16 = <bf16, bf16>, f16 = <f16, f16>, bf16_f32 = <bf16, f32>, f16_f32 = <f16, f32>,
+))]
+pub fn direct<T: MmaElement, O: AccElement>(
+    cta: Cta<384, 2>,
+    #[shared] ring: Pipeline<Stage<T, 128>, 6>,
+    #[shared] turns: Turns,
+    a: TmaTiles<T, 128, 64>,
+    b: TmaTiles<T, 128, 64>,
+    c: TilesMut<O, 256, 128, Grouped<8>>,
+) {
+    product(cta, ring, turns, a, b, c.plan(), c, |wg, _, acc, out| out.store(wg, acc))
+}
+
+/// C = activation(alpha A B^T + bias) + beta R, C stored by the copy engine. An empty bias or residual R counts as zero.
 #[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
-pub fn direct<T: MmaElement>(
+#[allow(clippy::too_many_arguments)]
+pub fn fused_staged<T: MmaElement>(
+    cta: Cta<384, 2>,
+    #[shared] ring: Pipeline<Stage<T, 128>, 6>,
+    #[shared] staging: Staging<2, 2>,
+    #[shared] turns: Turns,
+    a: TmaTiles<T, 128, 64>,
+    b: TmaTiles<T, 128, 64>,
+    c: TmaTilesMut<T, 256, 128, Grouped<8>>,
+    bias: Tiles<T, 1, 128>,
+    residual: Tiles<T, 128, 128>,
+    alpha: f32,
+    beta: f32,
+    activation: u32,
+) {
+    product(cta, ring, turns, a, b, c.plan(), c.through(staging), |wg, (i, j), acc, out| {
+        let acc = fuse(wg, acc, bias.tile(0, j), residual.tile(i, j), alpha, beta, activation);
+        out.store(wg, acc)
+    })
+}
+
+/// C = activation(alpha A B^T + bias) + beta R + keep C, C of any width, stride and alignment. What is multiplied
+/// by a `keep` of zero is not read.
+#[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
+#[allow(clippy::too_many_arguments)]
+pub fn fused_direct<T: MmaElement>(
     cta: Cta<384, 2>,
     #[shared] ring: Pipeline<Stage<T, 128>, 6>,
     #[shared] turns: Turns,
     a: TmaTiles<T, 128, 64>,
     b: TmaTiles<T, 128, 64>,
     c: TilesMut<T, 256, 128, Grouped<8>>,
+    bias: Tiles<T, 1, 128>,
+    residual: Tiles<T, 128, 128>,
+    alpha: f32,
+    beta: f32,
+    keep: f32,
+    activation: u32,
 ) {
-    product(cta, ring, turns, a, b, c.plan(), c, |x| x)
+    product(cta, ring, turns, a, b, c.plan(), c, |wg, (i, j), acc, out| {
+        let acc = fuse(wg, acc, bias.tile(0, j), residual.tile(i, j), alpha, beta, activation);
+        let acc = out.zip_if(keep != 0.0, wg, acc, |x, c| x + keep * c);
+        out.store(wg, acc)
+    })
 }

@@ -232,7 +232,7 @@ fn sort_functions(all: &mut [Item]) {
 
 /// Instructions that need a newer version than rustc writes for the architecture. Inline assembly is not looked at by
 /// LLVM, so it does not raise the version by itself.
-const NEEDS: [(&str, (u32, u32)); 10] = [
+const NEEDS: [(&str, (u32, u32)); 11] = [
     ("cvta.param", (7, 7)),
     ("griddepcontrol", (7, 8)),
     ("stmatrix", (7, 8)),
@@ -242,6 +242,7 @@ const NEEDS: [(&str, (u32, u32)); 10] = [
     ("setmaxnreg", (8, 0)),
     ("wgmma", (8, 0)),
     ("cp.async.bulk", (8, 0)),
+    ("st.async", (8, 1)),
     ("tanh.approx", (7, 0)),
 ];
 

@@ -25,7 +25,8 @@ impl Barrier {
     pub(crate) fn filled(self, cluster: usize) {
         release(self, cluster as u32)
     }
-    fn arrive(self) {
+    /// One arrival, after everything that this thread did before.
+    pub(crate) fn arrive(self) {
         self.counter().fetch_add(1, Ordering::Release);
         note_arrival();
     }

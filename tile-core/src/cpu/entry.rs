@@ -7,6 +7,8 @@ use super::monitor::{Monitor, current, wait_until};
 use super::run::{Faults, Place, join};
 use crate::roles::{WarpGroup, warpgroup};
 
+const CONSUMERS: [&str; 4] = ["first consumer", "second consumer", "third consumer", "fourth consumer"];
+
 /// Splits the block into a producer and consumer warpgroups: see [`Cta::roles`](crate::roles::Cta::roles).
 pub(crate) fn roles<P: Send, const THREADS: usize, const CLUSTER: usize>(
     place: Place,
@@ -26,7 +28,7 @@ pub(crate) fn roles<P: Send, const THREADS: usize, const CLUSTER: usize>(
         for index in 0..consumers {
             let part = part(place.rank, index);
             roles.push(s.spawn(move || {
-                let _role = monitor.enter(["first consumer", "second consumer", "third consumer"][index as usize % 3]);
+                let _role = monitor.enter(CONSUMERS[index as usize % 4]);
                 // SAFETY: once for each warpgroup.
                 consumer(&mut unsafe { warpgroup(index, faults) }, part);
             }));

@@ -2,7 +2,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
-use super::{Barrier, RowValues, Wgmma, Width};
+use super::{AccElement, Barrier, RowValues, Wgmma, Width};
 use crate::element::Element;
 use crate::layout::{swizzle_128b, tile_offset};
 use crate::mma::Packed;
@@ -151,6 +151,26 @@ pub(crate) unsafe fn store_rows<T: Element<Value = f32>, const N: usize, const H
         for c in 0..(w.cols as usize).min(N) {
             // SAFETY: inside the window.
             unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(regs[r % 64 * N + c])) }
+        }
+    }
+}
+
+/// Rounds and writes 64 rows of an accumulator as columns of the window, clipped to it: of its column groups of 8 those
+/// whose number is `rank` modulo `SPLIT`.
+///
+/// # Safety
+/// These elements of the window are the caller's alone.
+pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT: usize>(
+    w: &Window<T>,
+    rank: u32,
+    regs: <Width<N> as Wgmma>::Regs,
+) where
+    Width<N>: Wgmma,
+{
+    for c in (0..(w.rows as usize).min(N)).filter(|c| c / 8 % SPLIT == rank as usize) {
+        for r in 0..(w.cols as usize).min(64) {
+            // SAFETY: inside the window.
+            unsafe { w.ptr.add(c * w.stride as usize + r).write(T::from_value(regs.as_ref()[r * N + c])) }
         }
     }
 }

@@ -5,8 +5,10 @@
 //! ThreadSanitizer sees. The 128 threads of a warpgroup are one thread's loops. Blocks start in index order.
 
 mod barrier;
+mod cluster;
 mod dot;
 mod entry;
+mod epilogue;
 mod math;
 mod memory;
 mod monitor;
@@ -16,13 +18,16 @@ mod wgmma;
 
 pub use barrier::Barrier;
 pub use dot::{BlockProduct, DotElement, Split};
+pub use epilogue::AccElement;
 pub use memory::Smem;
 pub use monitor::set_patience;
 pub use run::{Block, Fault, Faults, Place, declared, run};
 
 pub(crate) use barrier::*;
+pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
+pub(crate) use epilogue::zip;
 pub use math::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};

@@ -4,6 +4,7 @@
 use std::vec;
 use std::vec::Vec;
 
+use super::AccElement;
 use crate::element::{Element, bf16, f16};
 use crate::layout::tile_offset;
 use crate::mma::Packed;
@@ -14,7 +15,7 @@ use crate::tma::SPAN;
 pub struct Width<const N: usize>;
 
 /// 16-bit floating-point elements.
-pub trait Pack16: Element<Value = f32> {}
+pub trait Pack16: AccElement {}
 impl Pack16 for f16 {}
 impl Pack16 for bf16 {}
 
@@ -30,7 +31,7 @@ impl MmaElement for bf16 {}
 #[diagnostic::on_unimplemented(
     message = "warpgroup products have no such width in this image",
     label = "`{Self}`",
-    note = "64, 128 and 256 exist, in sm_90a images and on the CPU"
+    note = "8, 16, 32, 64, 128 and 256 exist, in sm_90a images and on the CPU"
 )]
 pub unsafe trait Wgmma {
     #[doc(hidden)]

@@ -62,7 +62,7 @@ half!(
 );
 
 /// Two values rounded to nearest even and packed, `lo` in the lower half.
-pub trait Pack16: crate::element::Element {
+pub trait Pack16: super::epilogue::AccElement {
     /// Packs.
     fn pack(lo: f32, hi: f32) -> u32;
 }

@@ -6,11 +6,13 @@
 
 mod access;
 mod barrier;
+mod cluster;
 mod cp_async;
 mod dot;
 mod dot_strips;
 pub mod element;
 mod entry;
+mod epilogue;
 mod math;
 pub(crate) mod mma_sync;
 mod smem;
@@ -28,12 +30,15 @@ pub use math::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub use mma_sync::{BlockProduct, Split};
+pub use epilogue::AccElement;
 pub use smem::Smem;
 pub use wgmma::{MmaElement, Wgmma, Width};
 
 pub(crate) use barrier::*;
+pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
+pub(crate) use epilogue::zip;
 pub(crate) use store::*;
 pub(crate) use sync::*;
 pub(crate) use tile::*;

@@ -3,6 +3,7 @@
 use core::arch::asm;
 
 use super::element::Pack16;
+use super::epilogue::AccElement;
 use super::smem::{Smem, here};
 use super::sync::{shuffle_xor, tid, warp_barrier, warpgroup_barrier};
 use super::tma::{fence_for_bulk, store_box, wait_stores_read};
@@ -26,7 +27,7 @@ unsafe extern "unadjusted" {
 /// # Safety
 /// By the whole warpgroup, whose window it is.
 #[inline(always)]
-pub(crate) unsafe fn store_rows<T: Pack16, const N: usize, const H: usize>(
+pub(crate) unsafe fn store_rows<T: AccElement, const N: usize, const H: usize>(
     w: &Window<T>,
     regs: &[<Width<N> as Wgmma>::Regs; H],
 ) where
@@ -46,7 +47,7 @@ pub(crate) unsafe fn store_rows<T: Pack16, const N: usize, const H: usize>(
 /// # Safety
 /// As for [`store_rows`].
 #[inline(always)]
-unsafe fn store_64<T: Pack16, const N: usize>(w: &Window<T>, first: u32, regs: &<Width<N> as Wgmma>::Regs)
+unsafe fn store_64<T: AccElement, const N: usize>(w: &Window<T>, first: u32, regs: &<Width<N> as Wgmma>::Regs)
 where
     Width<N>: Wgmma,
 {
@@ -55,23 +56,20 @@ where
     let stride = w.stride as usize;
     let corner = w.ptr.wrapping_add(row as usize * stride + col as usize);
     // Pairs go out as one word where that is aligned.
-    let words = (w.ptr as u64 | w.stride * 2) % 4 == 0;
+    let words = (w.ptr as u64 | (w.stride * size_of::<T>() as u64)) % (2 * size_of::<T>() as u64) == 0;
     if w.rows >= first + STORE_ROWS as u32 && w.cols >= N as u32 && words {
         // SAFETY: the window holds 64 x N elements.
         Width::<N>::pairs(regs, |i, x, y| unsafe {
-            *(corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8) as *mut u32) = T::pack(x, y);
+            T::store_pair(corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8), x, y);
         });
     } else {
         // predicated, not branched: a divergent branch would cost the main loop its uniform registers
         Width::<N>::pairs(regs, |i, x, y| {
             let (r, c) = (row + (i % 2 * 8) as u32, col + (i / 2 * 8) as u32);
             let p = corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8);
-            let left = if r < w.rows && c < w.cols { w.cols - c } else { 0 };
+            let inside = [r < w.rows && c < w.cols, r < w.rows && c + 1 < w.cols];
             // SAFETY: only elements inside the window are written.
-            unsafe {
-                asm!("{{ .reg .pred p, q; .reg .b16 l, h; mov.b32 {{l, h}}, {0}; setp.gt.u32 p, {1}, 0; setp.gt.u32 q, {1}, 1; @p st.global.b16 [{2}], l; @q st.global.b16 [{2}+2], h; }}",
-                    in(reg32) T::pack(x, y), in(reg32) left, in(reg64) p, options(nostack));
-            }
+            unsafe { T::store_two([p, p.wrapping_add(1)], [x, y], inside) }
         });
     }
 }
@@ -113,7 +111,7 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
 ) where
     Width<N>: Wgmma,
 {
-    const { assert!(N / 64 % BUFFERS == 0, "a tile passes through each staging buffer equally often") };
+    const { assert!(N % 64 == 0 && N / 64 % BUFFERS == 0, "a tile passes through each staging buffer equally often") };
     const { assert!(BUFFERS == 1 || BUFFERS == 2 || BUFFERS == 4, "1, 2 or 4 staging buffers") };
     let thread = tid() % 128;
     Width::<N>::groups(
@@ -154,6 +152,81 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
             }
         },
     );
+}
+
+/// Rounds and writes 64 rows of an accumulator as columns of the window, clipped to it: of its column groups of 8 those
+/// whose number is `rank` modulo `SPLIT`.
+///
+/// # Safety
+/// By the whole warpgroup; these elements of the window are its alone.
+#[inline(always)]
+pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT: usize>(
+    w: &Window<T>,
+    rank: u32,
+    regs: <Width<N> as Wgmma>::Regs,
+) where
+    Width<N>: Wgmma,
+{
+    let thread = here(tid() % 128);
+    let (row, col) = accumulator_at(thread, 0);
+    let stride = w.stride as usize;
+    // Neighbours in a column of the accumulator go out as one word where that is aligned.
+    if size_of::<T>() == 2 && w.cols >= STORE_ROWS as u32 && (w.ptr as u64 | w.stride * 2) % 4 == 0 {
+        // They are in the threads whose numbers differ by 4. Of their two columns each of the two takes one.
+        let odd = row % 2;
+        let col = col + odd;
+        let corner = w.ptr.wrapping_add(col as usize * stride + (row - odd) as usize);
+        let order = if odd == 1 { 0x3276 } else { 0x5410 };
+        Width::<N>::quads(
+            regs,
+            #[inline(always)]
+            |g, v| {
+                if SPLIT == 1 || g as u32 % SPLIT as u32 == rank {
+                    let (top, bottom) = (T::bits_of_two(v[0], v[1]), T::bits_of_two(v[2], v[3]));
+                    let top = permute(top, shuffle_xor(top, 4), order);
+                    let bottom = permute(bottom, shuffle_xor(bottom, 4), order);
+                    // SAFETY: all 64 rows are inside the window; the column is looked at.
+                    unsafe {
+                        asm!("{{ .reg .pred p; setp.lt.u32 p, {3}, {4}; @p st.global.b32 [{0}], {1}; @p st.global.b32 [{0}+16], {2}; }}",
+                            in(reg64) corner.wrapping_add(8 * g * stride), in(reg32) top, in(reg32) bottom,
+                            in(reg32) col + 8 * g as u32, in(reg32) w.rows, options(nostack));
+                    }
+                }
+                v
+            },
+        );
+        return;
+    }
+    let corner = w.ptr.wrapping_add(col as usize * stride + row as usize);
+    Width::<N>::quads(
+        regs,
+        #[inline(always)]
+        |g, v| {
+            if SPLIT == 1 || g as u32 % SPLIT as u32 == rank {
+                let p = corner.wrapping_add(8 * g * stride);
+                let col = col + 8 * g as u32;
+                // SAFETY: only elements inside the window are written.
+                unsafe {
+                    let inside = [row < w.cols && col < w.rows, row < w.cols && col + 1 < w.rows];
+                    T::store_two([p, p.wrapping_add(stride)], [v[0], v[1]], inside);
+                    let inside = [row + 8 < w.cols && col < w.rows, row + 8 < w.cols && col + 1 < w.rows];
+                    T::store_two([p.wrapping_add(8), p.wrapping_add(stride + 8)], [v[2], v[3]], inside);
+                }
+            }
+            v
+        },
+    );
+}
+
+/// Four of the eight bytes of two words, as `order` says (PTX ISA, "prmt").
+#[inline(always)]
+fn permute(a: u32, b: u32, order: u32) -> u32 {
+    let r: u32;
+    // SAFETY: arithmetic on registers.
+    unsafe {
+        asm!("prmt.b32 {0}, {1}, {2}, {3};", out(reg32) r, in(reg32) a, in(reg32) b, in(reg32) order, options(pure, nomem, nostack))
+    }
+    r
 }
 
 /// Writes a packed operand into a shared tile of 64 rows, for products and threads of any warpgroup to read once this one

@@ -98,7 +98,8 @@ pub(crate) fn warpgroup_barrier(index: u32) {
         match index {
             0 => barrier_count(1, 128),
             1 => barrier_count(2, 128),
-            _ => barrier_count(3, 128),
+            2 => barrier_count(3, 128),
+            _ => barrier_count(4, 128),
         }
     }
 }

@@ -50,7 +50,7 @@ element!(f16, issue_f16 issue_f16_t packed_f16 packed_f16_t);
 #[diagnostic::on_unimplemented(
     message = "warpgroup products have no such width in this image",
     label = "`{Self}`",
-    note = "64, 128 and 256 exist, in sm_90a images and on the CPU"
+    note = "8, 16, 32, 64, 128 and 256 exist, in sm_90a images and on the CPU"
 )]
 pub unsafe trait Wgmma {
     #[doc(hidden)]
@@ -72,6 +72,12 @@ pub unsafe trait Wgmma {
     /// `f(g, d[8g..8g+8])`: 16 columns.
     #[doc(hidden)]
     fn groups(d: &Self::Regs, f: impl FnMut(usize, [f32; 8]));
+    /// `f(g, d[4g..4g+4])`, which replaces them: 8 columns.
+    #[doc(hidden)]
+    fn quads(d: Self::Regs, f: impl FnMut(usize, [f32; 4]) -> [f32; 4]) -> Self::Regs;
+    /// `f(g, d[16g..16g+16])`, which replaces them: 32 columns. Only for widths of 32 and more.
+    #[doc(hidden)]
+    fn chunks(d: Self::Regs, f: impl FnMut(usize, [f32; 16]) -> [f32; 16]) -> Self::Regs;
     #[doc(hidden)]
     fn pack<T: super::element::Pack16>(d: &Self::Regs) -> Self::Packed;
     /// `f(i)` for every register.
@@ -228,10 +234,53 @@ macro_rules! wgmma {
             }
             #[inline(always)]
             fn groups(d: &[f32; $r], mut f: impl FnMut(usize, [f32; 8])) {
-                f(0, [d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]]);
+                // A width of 8 has no group; the remainder keeps the indices inside.
+                f(0, [d[0], d[1], d[2], d[3], d[4 % $r], d[5 % $r], d[6 % $r], d[7 % $r]]);
                 $(if $i % 8 == 0 {
                     f($i / 8, [d[$i], d[$i | 1], d[$i | 2], d[$i | 3], d[$i | 4], d[$i | 5], d[$i | 6], d[$i | 7]])
                 })*
+            }
+            #[inline(always)]
+            fn quads(mut d: [f32; $r], mut f: impl FnMut(usize, [f32; 4]) -> [f32; 4]) -> [f32; $r] {
+                [d[0], d[1], d[2], d[3]] = f(0, [d[0], d[1], d[2], d[3]]);
+                $(if $i % 4 == 0 {
+                    let v = f($i / 4, [d[$i], d[$i | 1], d[$i | 2], d[$i | 3]]);
+                    (d[$i], d[$i | 1], d[$i | 2], d[$i | 3]) = (v[0], v[1], v[2], v[3]);
+                })*
+                d
+            }
+            #[inline(always)]
+            fn chunks(mut d: [f32; $r], mut f: impl FnMut(usize, [f32; 16]) -> [f32; 16]) -> [f32; $r] {
+                macro_rules! chunk {
+                    ($at:expr) => {{
+                        // narrower widths have no such chunk; the remainder keeps the indices inside
+                        let v = f($at / 16, [
+                            d[$at], d[($at + 1) % $r], d[($at + 2) % $r], d[($at + 3) % $r], d[($at + 4) % $r],
+                            d[($at + 5) % $r], d[($at + 6) % $r], d[($at + 7) % $r], d[($at + 8) % $r],
+                            d[($at + 9) % $r], d[($at + 10) % $r], d[($at + 11) % $r], d[($at + 12) % $r],
+                            d[($at + 13) % $r], d[($at + 14) % $r], d[($at + 15) % $r],
+                        ]);
+                        d[$at] = v[0];
+                        d[($at + 1) % $r] = v[1];
+                        d[($at + 2) % $r] = v[2];
+                        d[($at + 3) % $r] = v[3];
+                        d[($at + 4) % $r] = v[4];
+                        d[($at + 5) % $r] = v[5];
+                        d[($at + 6) % $r] = v[6];
+                        d[($at + 7) % $r] = v[7];
+                        d[($at + 8) % $r] = v[8];
+                        d[($at + 9) % $r] = v[9];
+                        d[($at + 10) % $r] = v[10];
+                        d[($at + 11) % $r] = v[11];
+                        d[($at + 12) % $r] = v[12];
+                        d[($at + 13) % $r] = v[13];
+                        d[($at + 14) % $r] = v[14];
+                        d[($at + 15) % $r] = v[15];
+                    }};
+                }
+                chunk!(0usize);
+                $(if $i % 16 == 0 { chunk!($i as usize) })*
+                d
             }
             #[inline(always)]
             fn pack<T: super::element::Pack16>(d: &[f32; $r]) -> [u32; $r / 2] {
@@ -243,7 +292,7 @@ macro_rules! wgmma {
             }
             #[inline(always)]
             fn packed_groups(p: &[u32; $r / 2], mut f: impl FnMut(usize, [u32; 4])) {
-                $(if $p % 4 == 0 { f($p / 4, [p[$p], p[$p | 1], p[$p | 2], p[$p | 3]]) })*
+                $(if $p % 4 == 0 { f($p / 4, [p[$p], p[$p | 1], p[($p | 2) % ($r / 2)], p[($p | 3) % ($r / 2)]]) })*
             }
             #[inline(always)]
             fn packed_slab(p: &[u32; $r / 2], s: usize) -> [u32; 16] {

@@ -1,0 +1,121 @@
+//! Epilogues: what a product's accumulator meets before it is rounded and stored. Elements of global memory are combined
+//! with those of an accumulator in `f32`; what lies outside a view counts as zero.
+//!
+//! ```
+//! use tilewright_core::prelude::*;
+//!
+//! /// `relu(acc + bias) + residual`, for a kernel that calls it between a product and its store.
+//! fn epilogue(
+//!     acc: Acc<128, 2>,
+//!     wg: &mut WarpGroup,
+//!     bias: TileRef<'_, bf16, 1, 128>,
+//!     residual: TileRef<'_, bf16, 128, 128>,
+//! ) -> Acc<128, 2> {
+//!     let acc = acc.zip_columns(wg, bias, |x, b| (x + b).max(0.0));
+//!     acc.zip(wg, residual, |x, r| x + r)
+//! }
+//! ```
+
+use crate::backend::{self, AccElement, Wgmma, Width};
+use crate::mma::Acc;
+use crate::roles::WarpGroup;
+use crate::view::{TileRef, Window};
+
+/// Where the elements that an accumulator is combined with lie: that of row `r` and column `c` at
+/// `ptr + r * row_step + c * col_step`.
+pub(crate) struct Source<U> {
+    pub(crate) ptr: *const U,
+    pub(crate) rows: u32,
+    pub(crate) cols: u32,
+    pub(crate) row_step: usize,
+    pub(crate) col_step: usize,
+}
+
+impl<U> Source<U> {
+    /// A window, as it lies.
+    #[inline(always)]
+    pub(crate) fn plain(w: &Window<U>) -> Self {
+        Source { ptr: w.ptr, rows: w.rows, cols: w.cols, row_step: w.stride as usize, col_step: 1 }
+    }
+}
+
+impl<const N: usize, const H: usize> Acc<N, H>
+where
+    Width<N>: Wgmma,
+{
+    /// # Safety
+    /// As for `backend::zip`.
+    #[inline(always)]
+    pub(crate) unsafe fn zip_source<U: AccElement>(
+        self,
+        source: Source<U>,
+        f: impl Fn(f32, f32) -> f32 + Sync,
+    ) -> Self {
+        let regs = backend::map_stack(
+            self.regs,
+            #[inline(always)]
+            // SAFETY: the caller's.
+            |h, regs| unsafe { backend::zip::<U, N, 1>(&source, 64 * h, 0, regs, &f) },
+        );
+        Acc { regs }
+    }
+
+    /// `f(element, element of the tile)` of every element: a residual.
+    #[inline(always)]
+    pub fn zip<U: AccElement, const R: usize>(
+        self,
+        _wg: &mut WarpGroup,
+        tile: TileRef<'_, U, R, N>,
+        f: impl Fn(f32, f32) -> f32 + Sync,
+    ) -> Self {
+        const { assert!(R == 64 * H, "an accumulator is combined with a tile of its own shape") };
+        // SAFETY: a view can be read, and is written by nobody during the launch.
+        unsafe { self.zip_source(Source::plain(&tile.window), f) }
+    }
+
+    /// `f(element, element of the transposed tile)` of every element.
+    #[inline(always)]
+    pub fn zip_transposed<U: AccElement, const R: usize>(
+        self,
+        _wg: &mut WarpGroup,
+        tile: TileRef<'_, U, N, R>,
+        f: impl Fn(f32, f32) -> f32 + Sync,
+    ) -> Self {
+        const { assert!(R == 64 * H, "an accumulator is combined with a tile of its own shape") };
+        let w = &tile.window;
+        let source = Source { ptr: w.ptr, rows: w.cols, cols: w.rows, row_step: 1, col_step: w.stride as usize };
+        // SAFETY: as above.
+        unsafe { self.zip_source(source, f) }
+    }
+
+    /// `f(element, value of its column)` of every element: a bias of each column, in a tile of one row.
+    #[inline(always)]
+    pub fn zip_columns<U: AccElement>(
+        self,
+        _wg: &mut WarpGroup,
+        tile: TileRef<'_, U, 1, N>,
+        f: impl Fn(f32, f32) -> f32 + Sync,
+    ) -> Self {
+        let w = &tile.window;
+        let rows = if w.rows > 0 { 64 * H as u32 } else { 0 };
+        let source = Source { ptr: w.ptr, rows, cols: w.cols, row_step: 0, col_step: 1 };
+        // SAFETY: as above.
+        unsafe { self.zip_source(source, f) }
+    }
+
+    /// `f(element, value of its row)` of every element: a bias of each row, in a tile of one row.
+    #[inline(always)]
+    pub fn zip_rows<U: AccElement, const R: usize>(
+        self,
+        _wg: &mut WarpGroup,
+        tile: TileRef<'_, U, 1, R>,
+        f: impl Fn(f32, f32) -> f32 + Sync,
+    ) -> Self {
+        const { assert!(R == 64 * H, "an accumulator has a value for each of its rows") };
+        let w = &tile.window;
+        let cols = if w.rows > 0 { N as u32 } else { 0 };
+        let source = Source { ptr: w.ptr, rows: w.cols, cols, row_step: 1, col_step: 0 };
+        // SAFETY: as above.
+        unsafe { self.zip_source(source, f) }
+    }
+}

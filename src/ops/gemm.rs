@@ -4,7 +4,6 @@ use std::fmt;
 
 use tilewright_core::backend::MmaElement;
 use tilewright_core::element::{DType, Element, bf16, f16};
-use tilewright_core::kernel::Kernel;
 use tilewright_core::schedule::Grouped;
 use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::gemm::{ping_pong, portable};
@@ -138,12 +137,6 @@ fn wide(stream: &Stream, m: usize, n: usize) -> bool {
     tiles(m, n, 128, 256).div_ceil(sms) <= tiles(m, n, 128, 128).div_ceil(2 * sms)
 }
 
-/// Whether the device has the shared memory of the kernel with deep tiles.
-fn roomy<K: Kernel>(stream: &Stream) -> bool {
-    let need = K::SHARED_BYTES;
-    stream.device().shared_memory_per_block().is_some_and(|most| most >= need)
-}
-
 macro_rules! portable {
     ($t:ty, $m:literal, $n:literal, $k:literal, $stages:literal, $threads:literal, $stream:expr, $a:expr, $b:expr, $c:expr) => {{
         let args = (
@@ -180,14 +173,6 @@ macro_rules! factor16 {
                 match path {
                     Path::Hopper => by_hopper(stream, a, b, c),
                     Path::Portable if small(stream, m, n) => portable!($t, 64, 64, 32, 4, 128, stream, a, b, c),
-                    Path::Portable if wide(stream, m, n) && roomy::<portable::wide<$t>>(stream) => {
-                        let args = (
-                            a.tiles().arg("a")?,
-                            b.tiles().arg("b")?,
-                            c.tiles_mut().arg("c")?.schedule(Grouped::<16>),
-                        );
-                        portable::wide::<$t>::launch(stream, args)
-                    }
                     Path::Portable if wide(stream, m, n) => portable!($t, 128, 256, 32, 4, 256, stream, a, b, c),
                     Path::Portable => portable!($t, 128, 128, 64, 3, 128, stream, a, b, c),
                 }

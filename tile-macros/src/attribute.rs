@@ -12,7 +12,6 @@ pub struct Options {
     pub persistent: bool,
     /// Blocks that an SM must be able to hold.
     pub min_blocks: u64,
-    pub large_shared: bool,
     /// Name and generic arguments of each instance.
     pub instances: Vec<Instance>,
 }
@@ -34,13 +33,7 @@ impl Instance {
 
 impl Parse for Options {
     fn parse(input: ParseStream) -> syn::Result<Self> {
-        let mut options = Options {
-            arch: "sm_80".into(),
-            persistent: false,
-            min_blocks: 1,
-            large_shared: false,
-            instances: Vec::new(),
-        };
+        let mut options = Options { arch: "sm_80".into(), persistent: false, min_blocks: 1, instances: Vec::new() };
         while !input.is_empty() {
             let key: Ident = input.parse()?;
             match key.to_string().as_str() {
@@ -69,7 +62,6 @@ impl Parse for Options {
                         return Err(syn::Error::new(value.span(), "an SM holds 1 to 32 blocks"));
                     }
                 }
-                "large_shared" => options.large_shared = true,
                 "instances" => {
                     let list;
                     parenthesized!(list in input);
@@ -83,7 +75,7 @@ impl Parse for Options {
                     }
                 }
                 _ => {
-                    let message = "expected `arch`, `grid`, `min_blocks`, `large_shared` or `instances`";
+                    let message = "expected `arch`, `grid`, `min_blocks` or `instances`";
                     return Err(syn::Error::new(key.span(), message));
                 }
             }

@@ -195,11 +195,7 @@ fn entry(
         }
     }
     let call_names = parameters.iter().map(|p| &p.name);
-    let image = match (options.arch.as_str(), options.large_shared) {
-        ("sm_90a", _) => quote!(hopper),
-        (_, false) => quote!(portable),
-        (_, true) => quote!(large),
-    };
+    let image = if options.arch == "sm_90a" { quote!(hopper) } else { quote!(portable) };
     let arch = &options.arch;
     let min_blocks = Literal::u64_unsuffixed(options.min_blocks);
     let grid = if options.persistent { quote!(Persistent) } else { quote!(PerTile) };

@@ -166,7 +166,34 @@ fn clamped(
     portable::product(&mut cta, &mut stages, a, b, c, |x| if x > most { most } else { 2.0 * x });
 }
 
+/// A kernel that names each pair of tiles itself.
+#[kernel]
+fn tile_by_tile(
+    cta: Cta<128>,
+    #[shared] stages: Stages<bf16, 64, 64, 32, 4>,
+    a: Tiles<bf16, 64, 32>,
+    b: Tiles<bf16, 64, 32>,
+    c: TilesMut<f32, 64, 64>,
+) {
+    let (mut cta, mut stages) = (cta, stages);
+    for ((i, j), out) in c {
+        // twice, the second time from the last pair to the first
+        let once = cta.accumulate(&mut stages, a.across(), |k| (a.tile(i, k), b.tile(j, k)), BlockAcc::zero());
+        let last = a.across() - 1;
+        let twice = cta.accumulate(&mut stages, last + 1, |k| (a.tile(i, last - k), b.tile(j, last - k)), once);
+        out.store_acc(&mut cta, twice);
+    }
+}
+
 tilewright::images!(none);
+
+#[test]
+fn pairs_of_tiles_in_any_order() {
+    let (a, b) = (Matrix::<bf16>::random(100, 150, 1, 1, 1), Matrix::<bf16>::random(90, 150, 1, 1, 2));
+    let mut c = Matrix::<f32>::poisoned(100, 90, 1, 1);
+    backend::run::<tile_by_tile>((a.tiles(), b.tiles(), c.tiles_mut()), 2).unwrap();
+    assert_eq!(wrong(&a, &b, &c, |x| 2.0 * x, 2.0), 0);
+}
 
 #[test]
 fn an_epilogue_of_ones_own() {

@@ -86,13 +86,6 @@ impl Device {
         )
     }
 
-    /// The most bytes of shared memory that a block can have. A kernel with more is refused at its launch. None for the
-    /// CPU, which has no such limit.
-    #[must_use]
-    pub fn shared_memory_per_block(&self) -> Option<u32> {
-        self.cuda.map(|c| c.shared)
-    }
-
     /// The CUDA version that the driver supports. None for the CPU.
     #[must_use]
     pub fn driver_version(&self) -> Option<DriverVersion> {

@@ -32,17 +32,6 @@ fn run<T, O, const M: usize, const N: usize, const K: usize, const STAGES: usize
     backend::run::<plain<T, O, M, N, K, STAGES, THREADS>>(args, workers).unwrap();
 }
 
-/// The kernel with deep tiles.
-fn deep((m, n, k): (usize, usize, usize), p: Place) {
-    let a = Matrix::<bf16>::random(m, k, p.extra, p.offset, 1);
-    let b = Matrix::<bf16>::random(n, k, p.extra, p.offset, 2);
-    let mut c = Matrix::<bf16>::poisoned(m, n, p.extra, p.offset);
-    let args = (a.tiles(), b.tiles(), c.tiles_mut().schedule(Grouped::<16>));
-    backend::run::<portable::wide<bf16>>(args, 3).unwrap();
-    assert_eq!(wrong(&a, &b, &c, |x| x, 1.0), 0, "{m} x {n} x {k}");
-    assert!(c.guards_are_untouched(), "{m} x {n} x {k} writes outside");
-}
-
 macro_rules! case {
     (<$t:ty, $o:ty, $m:literal, $n:literal, $k:literal, $stages:literal, $threads:literal> $size:expr, $place:expr, $workers:expr) => {{
         let ((m, n, k), p): ((usize, usize, usize), Place) = ($size, $place);
@@ -71,7 +60,6 @@ fn large(size: (usize, usize, usize), place: Place) {
     case!(<f16, f16, 128, 128, 64, 3, 128> size, place, 3);
     case!(<bf16, f32, 128, 128, 64, 3, 128> size, place, 3);
     case!(<f16, f32, 128, 128, 64, 3, 128> size, place, 3);
-    deep(size, place);
 }
 
 const ODD: Place = Place { extra: 3, offset: 1 };
@@ -178,7 +166,34 @@ fn clamped(
     portable::product(&mut cta, &mut stages, a, b, c, |x| if x > most { most } else { 2.0 * x });
 }
 
+/// A kernel that names each pair of tiles itself.
+#[kernel]
+fn tile_by_tile(
+    cta: Cta<128>,
+    #[shared] stages: Stages<bf16, 64, 64, 32, 4>,
+    a: Tiles<bf16, 64, 32>,
+    b: Tiles<bf16, 64, 32>,
+    c: TilesMut<f32, 64, 64>,
+) {
+    let (mut cta, mut stages) = (cta, stages);
+    for ((i, j), out) in c {
+        // twice, the second time from the last pair to the first
+        let once = cta.accumulate(&mut stages, a.across(), |k| (a.tile(i, k), b.tile(j, k)), BlockAcc::zero());
+        let last = a.across() - 1;
+        let twice = cta.accumulate(&mut stages, last + 1, |k| (a.tile(i, last - k), b.tile(j, last - k)), once);
+        out.store_acc(&mut cta, twice);
+    }
+}
+
 tilewright::images!(none);
+
+#[test]
+fn pairs_of_tiles_in_any_order() {
+    let (a, b) = (Matrix::<bf16>::random(100, 150, 1, 1, 1), Matrix::<bf16>::random(90, 150, 1, 1, 2));
+    let mut c = Matrix::<f32>::poisoned(100, 90, 1, 1);
+    backend::run::<tile_by_tile>((a.tiles(), b.tiles(), c.tiles_mut()), 2).unwrap();
+    assert_eq!(wrong(&a, &b, &c, |x| 2.0 * x, 2.0), 0);
+}
 
 #[test]
 fn an_epilogue_of_ones_own() {

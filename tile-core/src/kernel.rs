@@ -115,13 +115,10 @@ pub const fn shared_tail(sizes: &[(usize, usize)], index: usize) -> usize {
     at
 }
 
-/// Shared memory that one block may have: on Hopper, on every device from sm_80 up, and on those of them (sm_80, sm_87,
-/// sm_90, sm_100) that have as much as sm_80.
+/// Shared memory one block may have in images of an architecture family.
 #[doc(hidden)]
-pub mod shared_limit {
-    pub const HOPPER: usize = 232_448;
-    pub const PORTABLE: usize = 101_376;
-    pub const LARGE: usize = 166_912;
+pub const fn shared_limit(hopper: bool) -> usize {
+    if hopper { 232_448 } else { 101_376 }
 }
 
 /// A kernel instance: the type that `#[kernel]` defines beside the function, under the function's name.

@@ -13,7 +13,6 @@ pub struct Options {
     pub grid: Ident,
     /// Blocks that an SM must be able to hold.
     pub min_blocks: Expr,
-    pub large_shared: bool,
     /// Name and message of each fault that the kernel can report.
     pub faults: Vec<(Ident, LitStr)>,
     /// Name and generic arguments of each instance.
@@ -79,7 +78,6 @@ impl Parse for Options {
             arch: "sm_80".into(),
             grid: Ident::new("PerTile", Span::call_site()),
             min_blocks: syn::parse_quote!(1),
-            large_shared: false,
             faults: Vec::new(),
             instances: Vec::new(),
         };
@@ -131,7 +129,6 @@ impl Parse for Options {
                         }
                     }
                 }
-                "large_shared" => options.large_shared = true,
                 "instances" => {
                     let list;
                     parenthesized!(list in input);
@@ -149,7 +146,7 @@ impl Parse for Options {
                     }
                 }
                 _ => {
-                    let message = "expected `arch`, `grid`, `min_blocks`, `large_shared`, `faults` or `instances`";
+                    let message = "expected `arch`, `grid`, `min_blocks`, `faults` or `instances`";
                     return Err(syn::Error::new(key.span(), message));
                 }
             }

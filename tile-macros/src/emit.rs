@@ -203,11 +203,7 @@ fn entry(
         }
     }
     let call_names = parameters.iter().map(|p| &p.name);
-    let image = match (options.arch.as_str(), options.large_shared) {
-        ("sm_90a", _) => quote!(hopper),
-        (_, false) => quote!(portable),
-        (_, true) => quote!(large),
-    };
+    let image = if options.arch == "sm_90a" { quote!(hopper) } else { quote!(portable) };
     let arch = &options.arch;
     let min_blocks = &options.min_blocks;
     let min_blocks = substitute(quote!(#min_blocks), map);

@@ -19,8 +19,6 @@ pub(crate) struct Context {
     /// Compute capability.
     pub(crate) capability: (u32, u32),
     pub(crate) multiprocessors: u32,
-    /// The most bytes of shared memory that a block can have.
-    pub(crate) shared: u32,
     pub(crate) memory: u64,
     pub(crate) driver: DriverVersion,
     /// Whether memory can be allocated and freed in stream order.
@@ -128,7 +126,6 @@ impl Context {
                 name,
                 capability,
                 multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-                shared: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
                 memory: memory as u64,
                 driver,
                 pools: attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,

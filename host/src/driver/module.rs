@@ -104,9 +104,6 @@ impl Context {
         }
         let device = format!("CUDA device {} ({})", self.ordinal, self.name);
         let (image, entry) = choose::<K>(K::images(), self.capability, &device)?;
-        if K::SHARED_BYTES > self.shared {
-            return Err(Error::Unsupported { what: "a kernel whose blocks have so much shared memory", device });
-        }
         self.bind()?;
         let module = self.module(image, entry, K::NAME)?;
         let symbol = CString::new(entry.symbol).unwrap_or_default();

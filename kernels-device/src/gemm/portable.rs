@@ -3,12 +3,11 @@
 //!
 //! | instance | tile, depth | threads, a warp's part | shared memory | registers (sm_80) |
 //! |---|---|---|---|---|
-//! | `bf16`, `f16` | 128 x 128, 64 | 128, 64 x 64 | 3 stages of 32 KiB | 243 |
-//! | `bf16_f32`, `f16_f32`: f32 output | 128 x 128, 64 | 128, 64 x 64 | 3 stages of 32 KiB | 243 |
-//! | `bf16_wide`, `f16_wide` | 128 x 256, 32 | 256, 64 x 64 | 4 stages of 24 KiB | 236 |
-//! | `wide`, `bf16` and `f16`: where a block can have so much shared memory | 128 x 256, 64 | 256, 64 x 64 | 3 stages of 48 KiB | 239 |
+//! | `bf16`, `f16` | 128 x 128, 64 | 128, 64 x 64 | 3 stages of 32 KiB | 245 |
+//! | `bf16_f32`, `f16_f32`: f32 output | 128 x 128, 64 | 128, 64 x 64 | 3 stages of 32 KiB | 245 |
+//! | `bf16_wide`, `f16_wide` | 128 x 256, 32 | 256, 64 x 64 | 4 stages of 24 KiB | 246 |
 //! | `f32` | 128 x 128, 16 | 256, 64 x 32 | 4 stages of 16 KiB | 191 |
-//! | `small_bf16`, `small_f16` | 64 x 64, 32 | 128, 32 x 32 | 4 stages of 8 KiB | 156 |
+//! | `small_bf16`, `small_f16` | 64 x 64, 32 | 128, 32 x 32 | 4 stages of 8 KiB | 147 |
 //! | `small_f32` | 64 x 64, 16 | 128, 32 x 32 | 4 stages of 8 KiB | 146 |
 //!
 //! Disjointness: `c` hands each tile to one block.
@@ -68,19 +67,6 @@ pub fn plain<
 ) where
     Split<M, N, THREADS>: BlockProduct,
 {
-    let (mut cta, mut stages) = (cta, stages);
-    product(&mut cta, &mut stages, a, b, c, |x| x);
-}
-
-/// C = A B^T in wide and deep tiles: for large products on devices with 145 KiB of shared memory for a block.
-#[kernel(arch = "sm_80", large_shared, instances(bf16 = <bf16>, f16 = <f16>))]
-pub fn wide<T: DotElement>(
-    cta: Cta<256>,
-    #[shared] stages: Stages<T, 128, 256, 64, 3>,
-    a: Tiles<T, 128, 64>,
-    b: Tiles<T, 256, 64>,
-    c: TilesMut<T, 128, 256, Grouped<16>>,
-) {
     let (mut cta, mut stages) = (cta, stages);
     product(&mut cta, &mut stages, a, b, c, |x| x);
 }

@@ -1,9 +1,6 @@
 //! From a problem to a configuration: a measured table, and a model for what is not in it.
 
-use tilewright_core::element::bf16;
-use tilewright_core::kernel::Kernel;
 use tilewright_host::Device;
-use tilewright_kernels::gemm::portable::wide;
 
 use super::config::{Config, Decode};
 use super::table::SM_90A;
@@ -23,9 +20,7 @@ pub fn portable(m: usize, n: usize, halves: bool, device: Device) -> Config {
     if !halves || tiles(m, n, 128, 256).div_ceil(sms) > tiles(m, n, 128, 128).div_ceil(2 * sms) {
         return Config::Portable;
     }
-    let need = wide::<bf16>::SHARED_BYTES;
-    let roomy = device.shared_memory_per_block().is_some_and(|most| most >= need);
-    if roomy { Config::PortableDeep } else { Config::PortableWide }
+    Config::PortableWide
 }
 
 /// The most rows of A that tiles of `tokens` are made for: what the table's rows stand for.

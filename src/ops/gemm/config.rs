@@ -24,10 +24,8 @@ pub enum Config {
     Portable,
     /// The same, tiles of 64 x 64.
     PortableSmall,
-    /// Portable kernel with tiles of 128 x 256 x 32, for 16-bit elements.
+    /// The same, tiles of 128 x 256, for 16-bit elements alone.
     PortableWide,
-    /// Portable kernel with tiles of 128 x 256 x 64, for 16-bit elements on devices with 145 KiB of shared memory for a block.
-    PortableDeep,
 }
 
 /// A product with exchanged operands: tiles of `tokens` rows of A and `rows` rows of B, the depth shared by the `split`
@@ -102,7 +100,6 @@ impl Config {
             Config::Portable,
             Config::PortableSmall,
             Config::PortableWide,
-            Config::PortableDeep,
         ];
         others.into_iter().chain(decode)
     }
@@ -110,7 +107,7 @@ impl Config {
     #[must_use]
     pub fn path(self) -> super::Path {
         match self {
-            Config::Portable | Config::PortableSmall | Config::PortableWide | Config::PortableDeep => super::Path::Portable,
+            Config::Portable | Config::PortableSmall | Config::PortableWide => super::Path::Portable,
             _ => super::Path::Hopper,
         }
     }
@@ -124,7 +121,6 @@ impl fmt::Display for Config {
             Config::Portable => f.write_str("portable"),
             Config::PortableSmall => f.write_str("portable_small"),
             Config::PortableWide => f.write_str("portable_wide"),
-            Config::PortableDeep => f.write_str("portable_deep"),
             Config::Decode(d) => {
                 let persistent = if d.persistent { "_persistent" } else { "" };
                 write!(f, "decode_r{}_t{}_s{}{persistent}", d.rows, d.tokens, d.split)

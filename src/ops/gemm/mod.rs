@@ -238,7 +238,7 @@ impl Factor for f32 {
         match config {
             Config::PortableSmall => portable!(f32, 64, 64, 16, 4, 128, stream, a, b, c),
             Config::Portable => portable!(f32, 128, 128, 16, 4, 256, stream, a, b, c),
-            Config::PortableWide | Config::PortableDeep => {
+            Config::PortableWide => {
                 Err(Error::Unsupported { what: "a product of f32 in wide tiles", device: stream.device().to_string() })
             }
             _ => unsupported(stream),
@@ -280,14 +280,6 @@ macro_rules! factor16 {
                     Config::PortableSmall => portable!($t, 64, 64, 32, 4, 128, stream, a, b, c),
                     Config::Portable => portable!($t, 128, 128, 64, 3, 128, stream, a, b, c),
                     Config::PortableWide => portable!($t, 128, 256, 32, 4, 256, stream, a, b, c),
-                    Config::PortableDeep => {
-                        let args = (
-                            a.tiles().arg("a")?,
-                            b.tiles().arg("b")?,
-                            c.tiles_mut().arg("c")?.schedule(Grouped::<16>),
-                        );
-                        portable::wide::<$t>::launch(stream, args)
-                    }
                 }
             }
             #[inline]

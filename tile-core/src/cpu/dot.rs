@@ -25,7 +25,7 @@ pub struct Split<const M: usize, const N: usize, const THREADS: usize>;
 #[diagnostic::on_unimplemented(
     message = "block-level products have no such shape",
     label = "`{Self}`",
-    note = "M, N and threads can be (128, 256, 256), (256, 128, 256), (128, 128, 128), (128, 128, 256) or (64, 64, 128)"
+    note = "M, N and threads can be (128, 256, 256), (128, 128, 128), (128, 128, 256) or (64, 64, 128)"
 )]
 pub unsafe trait BlockProduct {
     #[doc(hidden)]

@@ -124,7 +124,7 @@ macro_rules! __kernel {
             const THREADS: usize = <$cta_ty as $crate::__private::Block>::THREADS;
             const CLUSTER: usize = <$cta_ty as $crate::__private::Block>::CLUSTER;
             const _: () = assert!(
-                SHARED_BYTES <= $crate::__kernel!(@limit $image),
+                SHARED_BYTES <= $crate::__private::shared_limit($crate::__kernel!(@hopper $image)),
                 "the kernel's shared memory exceeds what a block can have",
             );
             // SAFETY: the constants describe what the device build compiles from the same tokens.
@@ -166,7 +166,6 @@ macro_rules! __kernel {
             }
         };
     };
-    (@limit hopper) => { $crate::__private::shared_limit::HOPPER };
-    (@limit portable) => { $crate::__private::shared_limit::PORTABLE };
-    (@limit large) => { $crate::__private::shared_limit::LARGE };
+    (@hopper hopper) => { true };
+    (@hopper portable) => { false };
 }

@@ -96,7 +96,7 @@ macro_rules! half {
             {
                 let multiply = #[inline(always)]
                 |d: &mut <Split<M, N, THREADS> as BlockProduct>::Regs,
-                 x: &<Split<M, N, THREADS> as BlockProduct>::Fragments| {
+                                x: &<Split<M, N, THREADS> as BlockProduct>::Fragments| {
                     // SAFETY: the caller's; inlined, the tensor cores' part is the whole warp's.
                     unsafe { Split::<M, N, THREADS>::$multiply(d, x) }
                 };

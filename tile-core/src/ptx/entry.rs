@@ -313,9 +313,6 @@ macro_rules! __kernel {
         #[cfg(all(tilewright_entries, not(target_feature = "sm_90a")))]
         $crate::__kernel! { @emit $($rest)* }
     };
-    (large $($rest:tt)*) => {
-        $crate::__kernel! { portable $($rest)* }
-    };
     (
         @emit
         kernel { $($kernel:tt)* }

@@ -7,7 +7,8 @@
 //! | shared memory | none of its own |
 //!
 //! Arithmetic is `f32`, with one rounding at the store. **Bytes that must move**: two elements read and one written for
-//! each of the output. Share of a device copy of as many bytes, NVIDIA H200, bf16: 1.02 at 4096 x 18432.
+//! each of the output. Share of a device copy of as many bytes, NVIDIA H200, bf16: 0.98 (SiLU) and
+//! 0.95 (GELU) at 4096 x 18432.
 //!
 //! Disjointness: the output hands each tile to one block.
 

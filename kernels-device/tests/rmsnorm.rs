@@ -302,7 +302,7 @@ fn channels_first() {
     let cases = [(1, 1, 1, DENSE), (2, 3, 40, ODD), (3, 96, 33, DENSE), (1, 256, 64, DENSE), (2, 100, 7, ODD)];
     channels!(f32, f32, 256, 16, 256, cases);
     channels!(f16, f16, 256, 32, 256, cases);
-    channels!(bf16, f32, 256, 32, 256, cases);
+    channels!(bf16, bf16, 256, 32, 256, cases);
     let cases = [(2, 257, 33, ODD), (1, 1024, 32, DENSE), (1, 640, 50, DENSE)];
     channels!(f32, f32, 1024, 16, 512, cases);
     channels!(bf16, bf16, 1024, 32, 512, cases);

@@ -51,6 +51,7 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         f: impl Fn(T::Value) -> f32 + Sync,
     ) -> PerColumn<f32, N, ByColumns<THREADS, C>> {
         const { assert!(WORDS == N * (THREADS / 32), "a word for each column and warp") };
+        const { assert!(N <= THREADS, "a thread for each column") };
         if scratch.used {
             // others may still read what the time before left
             cta.meet();

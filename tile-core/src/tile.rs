@@ -290,9 +290,9 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
     #[inline(always)]
     fn fold_rows<F: Fold<V>, const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<V, M, THREADS> {
         // SAFETY: the whole block is here: its token is borrowed exclusively.
-        PerRow {
-            values: unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) },
-        }
+        let values =
+            unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) };
+        PerRow { values }
     }
 
     /// `f` of every element and the value of its row.

@@ -182,10 +182,10 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
     // SAFETY: the caller's.
     let (w, b) = unsafe { (fetch_tile::<W, L, true, M, N>(rows.0), fetch_tile::<W, L, true, M, N>(rows.1)) };
     let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
-    let f = |(i, (&x, (&w, &b))): (usize, (&T::Value, (&W::Value, &W::Value)))| {
+    let values = all.map(|(i, (&x, (&w, &b)))| {
         T::from_value(f(x, (w, b), (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value()
-    };
-    Words(all.map(f).collect())
+    });
+    Words(values.collect())
 }
 
 /// `f` of every element and its row's two values, rounded.
@@ -307,10 +307,10 @@ pub(crate) unsafe fn combine_columns<
     // SAFETY: the caller's.
     let (w, b) = unsafe { (load_column::<W, L, M, N>(columns.0), load_column::<W, L, M, N>(columns.1)) };
     let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
-    let f = |(i, (&x, (&w, &b))): (usize, (&T::Value, (&W::Value, &W::Value)))| {
+    let values = all.map(|(i, (&x, (&w, &b)))| {
         T::from_value(f(x, (w, b), per_column.0[i % N])).to_value()
-    };
-    Words(all.map(f).collect())
+    });
+    Words(values.collect())
 }
 
 /// Joins the one value that each block of the cluster has.

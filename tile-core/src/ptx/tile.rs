@@ -637,7 +637,7 @@ pub(crate) unsafe fn fold_words<
     f: impl Fn(T::Value, P) -> V,
 ) -> PerLine<V> {
     let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
-    let s = if all {
+    let s = if all || cols >= N as u32 {
         partial::<F, V, ByRows<THREADS, C>, M, N>(
             #[inline(always)]
             |i| f(value_anew::<T>(&words.0[i / in_piece], i % in_piece), per_row.0[0]),
@@ -648,7 +648,7 @@ pub(crate) unsafe fn fold_words<
             #[inline(always)]
             |i| {
                 let (_, across) = <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32);
-                let v = f(value_anew::<T>(&words.0[i / in_piece], i % in_piece), per_row.0[0]);
+                let v = f(value::<T>(&words.0[i / in_piece], i % in_piece), per_row.0[0]);
                 if across < left { v } else { F::START }
             },
         )
@@ -923,21 +923,27 @@ pub(crate) unsafe fn fold_column_words<
     };
     upto_16!(each, write, C::LEN);
     block_barrier();
-    let all_warps = scratch.add(columns as usize * 4);
-    let mut read = #[inline(always)]
-    |k: usize| {
-        let from = all_warps.add(k * 4);
+    // One thread joins the words of one column, and leaves the result where the first warp's was: only it reads that.
+    let first = scratch.add(t as usize * 4);
+    if t < N as u32 {
         // SAFETY: written before the barrier.
-        let mut s = V::from_bits32(unsafe { from.load_u32() });
+        let mut s = V::from_bits32(unsafe { first.load_u32() });
         let mut join = #[inline(always)]
         |w: usize| {
             if w > 0 {
                 // SAFETY: as above.
-                s = F::join(s, V::from_bits32(unsafe { from.add(w * N * 4).load_u32() }));
+                s = F::join(s, V::from_bits32(unsafe { first.add(w * N * 4).load_u32() }));
             }
         };
         upto_64!(each, join, THREADS / 32);
-        sums.0[k] = s;
+        // SAFETY: this thread's alone until the next barrier.
+        unsafe { first.store_u32(s.to_bits32()) };
+    }
+    block_barrier();
+    let mut read = #[inline(always)]
+    |k: usize| {
+        // SAFETY: written before the barrier.
+        sums.0[k] = V::from_bits32(unsafe { scratch.add(columns as usize * 4 + k * 4).load_u32() });
     };
     upto_16!(each, read, C::LEN);
     sums

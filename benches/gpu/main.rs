@@ -15,6 +15,7 @@ mod common;
 mod cublas;
 mod gemm;
 mod launch;
+mod mla;
 mod report;
 mod rmsnorm;
 mod timing;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use report::Report;
 use tilewright::prelude::*;
 
-const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|launch] [--json FILE] [--commit HASH]";
+const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|mla|launch] [--json FILE] [--commit HASH]";
 
 #[derive(Default)]
 pub struct Options {
@@ -68,7 +69,13 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if wanted("rmsnorm") {
         right &= rmsnorm::check(&stream, o)?;
     }
+    if wanted("mla") {
+        right &= mla::check(&stream, o)?;
+    }
     if right && !o.check {
+        if wanted("mla") {
+            mla::time(&stream, o)?;
+        }
         if wanted("launch") {
             launch::time(&stream, &mut report)?;
         }

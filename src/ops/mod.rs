@@ -2,4 +2,5 @@
 //! problem. Nothing is allocated and nothing is waited for.
 
 pub mod gemm;
+pub mod mla;
 pub mod rmsnorm;

@@ -9,6 +9,7 @@ use core::marker::PhantomData;
 
 use crate::backend::{self, Barrier, Smem};
 use crate::element::Element;
+use crate::pages::TmaGather;
 use crate::pipeline::{Consumer, Lent, Pipeline};
 use crate::roles::WarpGroup;
 use crate::shared::{Load, Shared, SharedTile, Stage, Store};
@@ -214,6 +215,44 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> GroupFill<
         if rows >= R as u32 {
             return self.load(wg, source);
         }
+        // SAFETY: the tile of this slot; its bytes are expected.
+        self.copy_and_zero(wg, rows, |tile, bar| unsafe { tile.load(source, bar) })
+    }
+
+    /// As [`load`](GroupFill::load), of rows that lie in pages.
+    #[inline(always)]
+    pub fn gather(self, wg: &mut WarpGroup, source: TmaGather<'_, T, C>) {
+        let p = self.from;
+        let full = p.ring.full(p.slot);
+        // as in `load`
+        backend::meet(wg.index());
+        // SAFETY: every consumer of the slot has released it; by one thread, and the bytes are expected.
+        unsafe {
+            backend::by_one_thread(|| {
+                full.expect(SharedTile::<T, R, C>::BYTES);
+                backend::gather::<T, C>(p.ring.stage(p.slot).base, &source, R, full);
+                full.filled(1);
+            })
+        }
+        p.advance();
+    }
+
+    /// As [`gather`](GroupFill::gather), but only `rows` rows: the others become zero, whatever the pages hold there.
+    /// When that leaves some to be zeroed, and not all, the warpgroup waits for the copy.
+    #[inline(always)]
+    pub fn gather_rows(self, wg: &mut WarpGroup, source: TmaGather<'_, T, C>, rows: u32) {
+        if rows == 0 {
+            return self.gather(wg, source.nowhere());
+        }
+        if rows >= R as u32 {
+            return self.gather(wg, source);
+        }
+        // SAFETY: the tile of this slot; its bytes are expected.
+        self.copy_and_zero(wg, rows, |tile, bar| unsafe { backend::gather::<T, C>(tile.base, &source, R, bar) })
+    }
+
+    #[inline(always)]
+    fn copy_and_zero(self, wg: &mut WarpGroup, rows: u32, copy: impl FnOnce(SharedTile<T, R, C>, Barrier)) {
         let p = self.from;
         let (full, landed) = (p.ring.full(p.slot), p.ring.landed());
         // SAFETY: as above. Nobody but this warpgroup touches the slot before it is published.
@@ -221,7 +260,7 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> GroupFill<
             let tile = p.ring.stage(p.slot);
             backend::by_one_thread(|| {
                 landed.expect(SharedTile::<T, R, C>::BYTES);
-                tile.load(source, landed);
+                copy(p.ring.stage(p.slot), landed);
                 landed.filled(1);
             });
             landed.wait::<1>(p.landed, 1, "a warpgroup waits for its own copy");
@@ -340,6 +379,44 @@ unsafe impl<S: Stage, const STAGES: usize> Link for ToBoth<S, STAGES> {
     }
 }
 
+/// A pipeline that the warpgroup that fills it reads, and no other. See [`Pipeline::to_self`].
+pub struct ToSelf<S: Stage, const STAGES: usize>(Pipeline<S, STAGES>);
+
+impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
+    /// For [`pair`](crate::roles::Cta::pair): read by the warpgroup that fills it alone.
+    #[inline(always)]
+    pub fn to_self(self) -> ToSelf<S, STAGES> {
+        ToSelf(self)
+    }
+}
+
+// SAFETY: one producing end, one consuming end; a slot is released once.
+unsafe impl<S: Stage, const STAGES: usize> Link for ToSelf<S, STAGES> {
+    type From<'p>
+        = (GroupProducer<'p, S, STAGES>, Consumer<'p, S, STAGES>)
+    where
+        Self: 'p;
+    type To<'p>
+        = ()
+    where
+        Self: 'p;
+    #[inline(always)]
+    unsafe fn init(&self) {
+        // SAFETY: the caller's.
+        unsafe { Link::init(&self.0) }
+    }
+    #[inline(always)]
+    fn from(&self, index: u32) -> Self::From<'_> {
+        (GroupProducer::new(&self.0, 1), Consumer::at(&self.0, 0, 0, index))
+    }
+    #[inline(always)]
+    fn to(&self, _: u32) -> Self::To<'_> {}
+    #[inline(always)]
+    fn drain(from: Self::From<'_>) {
+        <Pipeline<S, STAGES> as Link>::drain(from.0)
+    }
+}
+
 macro_rules! links {
     ($($l:ident $i:tt),*) => {
         // SAFETY: each by itself.
@@ -369,3 +446,5 @@ macro_rules! links {
 links!(A 0, B 1);
 links!(A 0, B 1, C 2);
 links!(A 0, B 1, C 2, D 3);
+links!(A 0, B 1, C 2, D 3, E 4);
+links!(A 0, B 1, C 2, D 3, E 4, F 5);

@@ -12,7 +12,8 @@
 //! | [`schedule`] | which block works on which tile |
 //! | [`view`] | global memory cut into tiles: [`Tiles`](view::Tiles), [`TilesMut`](view::TilesMut) |
 //! | [`tile`] | register tiles: load, map, reduce, store |
-//! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
+//! | [`tma`], [`pages`] | the same behind a tensor map, for the bulk copy engine; pages found through lists |
+//! | [`owned`] | outputs shared out by a table on the device |
 //! | [`dot`] | block-level products of such tiles |
 //! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
 //! | [`roles`], [`handover`] | the split of a block into roles, and what they pass to each other |
@@ -44,6 +45,8 @@ pub mod kernel;
 pub mod layout;
 pub mod mma;
 pub mod output;
+pub mod owned;
+pub mod pages;
 pub mod pipeline;
 pub mod roles;
 pub mod rows;
@@ -70,13 +73,15 @@ pub mod prelude {
     pub use crate::backend::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
     pub use crate::dot::{BlockAcc, Stages};
     pub use crate::element::{DType, Element, bf16, f16};
-    pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, Turns};
+    pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, ToSelf, Turns};
     pub use crate::kernel;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::kernel::Kernel;
     pub use crate::layout::{ByColumns, ByRows, Layout, Over};
     pub use crate::mma::{Acc, Mma, Packed};
     pub use crate::output::StoreRows;
+    pub use crate::owned::OwnedTiles;
+    pub use crate::pages::TmaPages;
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
     pub use crate::roles::{Cta, Output, WarpGroup};
     pub use crate::rows::AccRows;

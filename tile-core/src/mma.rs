@@ -285,6 +285,26 @@ where
         let Mma { acc, held, flying, pending, resident, _p } = self;
         Mma { acc, held, flying, pending, resident: (resident, more), _p }
     }
+    /// Starts `acc += A B` on tiles of `more`, which the group takes in place of what was resident. Waits for the products
+    /// before these, and gives back what they read.
+    #[inline(always)]
+    pub fn then<T: MmaElement, Q: Resident, const K: usize, M: Major>(
+        self,
+        more: Q,
+        pick: impl for<'s> FnOnce(&'s Q) -> (Rows<'s, T, K, H>, Right<'s, T, N, K, M>),
+    ) -> (Mma<'p, N, H, Q>, R) {
+        let Mma { mut acc, held, flying, mut pending, resident, _p } = self;
+        let (a, b) = pick(&more);
+        // SAFETY: what is resident stays so until these products have retired: the group owns it.
+        unsafe { backend::issue::<T, N, K, H, M>(&mut acc.regs, &mut pending, &a, &b) };
+        // products retire in order: with only the newest commit pending, none reads the old residents
+        backend::wait::<1>();
+        if let Some(held) = held {
+            // SAFETY: as above.
+            unsafe { held.retired() }
+        }
+        (Mma { acc, held: None, flying, pending, resident: more, _p }, resident)
+    }
     /// Waits for all products, and gives back the accumulator and what was resident.
     #[inline(always)]
     pub fn wait_with(self) -> (Acc<N, H>, R) {

@@ -243,7 +243,12 @@ impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> Iterator for H
     }
 }
 
-impl<T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'_, T, N, W, S> {
+impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'a, T, N, W, S> {
+    /// The claim on `W` columns from `first` on of tile `at`, which is nobody else's.
+    #[inline(always)]
+    pub(crate) fn new(tiles: TilesMut<'a, T, 64, N, S>, at: (u32, u32), first: u32) -> Self {
+        HalfMut { tiles, at, first, _p: PhantomData }
+    }
     #[inline(always)]
     fn window(self) -> Window<T> {
         // SAFETY: `self` is this part's claim on the tile, and it ends here.
@@ -266,6 +271,18 @@ where
     pub fn store(self, _wg: &mut WarpGroup, acc: Acc<W>) {
         // SAFETY: the window is this warpgroup's alone.
         unsafe { backend::store_rows::<T, W, 1>(&self.window(), &acc.regs) }
+    }
+}
+
+impl<const N: usize, const W: usize, S: Schedule> HalfMut<'_, f32, N, W, S>
+where
+    Width<W>: Wgmma,
+{
+    /// Writes, clipped to the view.
+    #[inline(always)]
+    pub fn store(self, _wg: &mut WarpGroup, acc: Acc<W>) {
+        // SAFETY: the window is this warpgroup's alone.
+        unsafe { backend::store_full::<W>(&self.window(), &acc.regs[0]) }
     }
 }
 

@@ -225,7 +225,31 @@ impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
     }
 }
 
+impl Strip<'_, i32, 1, 1> {
+    /// Element `j`, if it is inside.
+    #[inline(always)]
+    pub(crate) fn entry(&self, j: u32) -> Option<i32> {
+        if self.window.rows == 0 || j >= self.window.cols {
+            return None;
+        }
+        // SAFETY: inside the view, which nobody writes during the launch.
+        Some(unsafe { self.window.ptr.wrapping_add(j as usize).read() })
+    }
+}
+
 impl<T: Element> TileRef<'_, T, 1, 1> {
+    /// As [`scalar`](Self::scalar), for a whole block.
+    #[inline(always)]
+    pub fn value<const THREADS: usize, const CLUSTER: usize>(
+        self,
+        _cta: &mut crate::roles::Cta<THREADS, CLUSTER>,
+    ) -> T::Value {
+        if self.window.rows == 0 || self.window.cols == 0 {
+            return T::Value::default();
+        }
+        // SAFETY: inside the view.
+        unsafe { self.window.ptr.read() }.to_value()
+    }
     /// The one element, zero outside the view. All threads read it, and all read the same: nobody writes to a view
     /// during the launch.
     #[inline(always)]
@@ -339,6 +363,22 @@ impl<T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'_, T, M,
 pub struct TileMut<'a, T, const M: usize, const N: usize> {
     pub(crate) window: Window<T>,
     _p: PhantomData<&'a mut T>,
+}
+
+impl<T: Element> TileMut<'_, T, 1, 1> {
+    /// Writes one value, the same for all threads.
+    #[inline(always)]
+    pub fn set<const THREADS: usize, const CLUSTER: usize>(
+        self,
+        _cta: &mut crate::roles::Cta<THREADS, CLUSTER>,
+        value: T::Value,
+    ) {
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
+        if self.window.rows > 0 && self.window.cols > 0 {
+            // SAFETY: inside the window, which is this block's alone; by one of its threads.
+            unsafe { backend::once_a_block(|| self.window.ptr.write(T::from_value(value))) }
+        }
+    }
 }
 
 /// `M` whole rows of an output, by value: what the running block owns of it when rows are longer than a tile. Tile `j`

@@ -6,7 +6,7 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, GenericArgument, Lifetime, PathArguments, Type};
 
 /// The views: types whose first parameter is a lifetime that signatures usually leave out.
-const VIEWS: [&str; 4] = ["Tiles", "TilesMut", "TmaTiles", "TmaTilesMut"];
+const VIEWS: [&str; 6] = ["Tiles", "TilesMut", "TmaTiles", "TmaTilesMut", "TmaPages", "OwnedTiles"];
 
 struct Lifetimes<'a>(&'a Lifetime);
 

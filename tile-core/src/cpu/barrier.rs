@@ -76,6 +76,14 @@ pub(crate) fn meet_before_release(_index: u32, _cluster: u32) {}
 /// A warpgroup is one thread here.
 pub(crate) fn meet(_index: u32) {}
 
+/// `f`, once a block.
+///
+/// # Safety
+/// By the whole block.
+pub(crate) unsafe fn once_a_block(f: impl FnOnce()) {
+    f()
+}
+
 /// `f`, once a warpgroup.
 ///
 /// # Safety

@@ -121,6 +121,18 @@ fn leave() {
     wait_stores_read::<0>();
 }
 
+/// `f` by one thread of the block.
+///
+/// # Safety
+/// By the whole block.
+#[inline(always)]
+pub(crate) unsafe fn once_a_block(f: impl FnOnce()) {
+    if tid() == 0 {
+        f()
+    }
+    warp_barrier();
+}
+
 /// `f` by one thread of the running warpgroup.
 ///
 /// # Safety

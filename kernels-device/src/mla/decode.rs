@@ -1,0 +1,280 @@
+//! MLA decode over a paged cache on Hopper: FlashMLA's "seesaw" schedule, in which two warpgroups take alternate blocks of
+//! 64 keys, each keeps one half of the output's columns, and while one does softmax the other's products run.
+//!
+//! | | |
+//! |---|---|
+//! | tile of a block | 64 rows (heads of all query positions) of one request, all 512 columns; 64 keys at a time |
+//! | roles | 2 warpgroups, no producer: each has the copy engine fill a slot when it has become free |
+//! | shared memory | q 64 KiB, two key blocks of 72 KiB in two parts each, two probability tiles of 8 KiB, row statistics |
+//! | registers | 64 x 256 output (128), 64 x 64 logits (32), packed probabilities (16), rope columns of q (16) |
+//!
+//! Both halves of the softmax run on one scale: the first warpgroup's block raises the running maximum, the second's
+//! raises it further. So the second tells the first by how much, and what the first had computed is scaled by that.
+//!
+//! A key block lies in two slots, columns 0..256 (the left half of V) and 256..576. Each becomes free by itself: of the
+//! first warpgroup's block nobody else reads the left, of the second's nobody else the right.
+//!
+//! Disjointness: `out` and `lse` are shared out by the plan's table of owners, `parts` by tickets; halves are split
+//! between the warpgroups, and the statistics go with the left one.
+
+use tilewright::prelude::*;
+
+use super::{BLOCK, ROWS, Segment, Walk};
+
+/// Below every logit in use, and above every masked one.
+const LOW: f32 = -1e30;
+/// The logit of a key that does not exist.
+const MASKED: f32 = -1e33;
+
+/// Which keys rows of a tile may see.
+#[derive(Clone, Copy)]
+struct Mask {
+    /// The tile's first row.
+    first: u32,
+    /// Rows of one query position.
+    heads: u32,
+    /// Query positions.
+    queries: u32,
+    /// Keys of the request, and of the segment.
+    length: u32,
+    end: u32,
+}
+
+impl Mask {
+    /// Keys that row `row` of the tile sees.
+    #[inline(always)]
+    fn limit(&self, row: u32) -> u32 {
+        let at = self.first + row;
+        let query = (at >= self.heads) as u32 + (at >= 2 * self.heads) as u32 + (at >= 3 * self.heads) as u32;
+        (self.length + query + 1).saturating_sub(self.queries).min(self.end)
+    }
+    /// Keys that all rows see.
+    #[inline(always)]
+    fn all(&self) -> u32 {
+        (self.length + 1).saturating_sub(self.queries).min(self.end)
+    }
+    /// Scaled logits of the block of keys that begins at `first`.
+    #[inline(always)]
+    fn scale(&self, s: Acc<64>, first: u32, scale: f32) -> Acc<64> {
+        if first + BLOCK <= self.all() {
+            s.map(|x| x * scale)
+        } else {
+            s.map_at(|row, column, x| if first + column < self.limit(row) { x * scale } else { MASKED })
+        }
+    }
+}
+
+/// `softmax(scale q K^T) V` of the segments that `plan` gives each ticket.
+///
+/// `q` has `rows` rows a request: `queries` positions of `heads` each. `table` has a row of page numbers for each request,
+/// `lengths` its number of keys. A ticket is a part of the plan and 64 rows: `part * row blocks + row block`. Requests that
+/// one part does alone go to `out` and `lse`; pieces of the others to `parts` and `part_lse` (to base 2), two tiles a ticket:
+/// the first for a piece that does not begin with the request's first block, the second for one that does.
+/// `scale` includes log2(e). A request without keys gives 0 and minus infinity.
+#[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
+pub fn paged<T: MmaElement>(
+    cta: Cta<256>,
+    #[shared] q_ring: Pipeline<SharedTile<T, 64, 512>, 1>,
+    #[shared] k0_left: Pipeline<SharedTile<T, 64, 256>, 1>,
+    #[shared] k0_right: Pipeline<SharedTile<T, 64, 320>, 1>,
+    #[shared] k1_left: Pipeline<SharedTile<T, 64, 256>, 1>,
+    #[shared] k1_right: Pipeline<SharedTile<T, 64, 320>, 1>,
+    #[shared] p0_ring: Pipeline<SharedTile<T, 64, 64>, 1>,
+    #[shared] p1_ring: Pipeline<SharedTile<T, 64, 64>, 1>,
+    #[shared] stats0_ring: Pipeline<(SharedRow, SharedRow), 1>,
+    #[shared] stats1_ring: Pipeline<(SharedRow, SharedRow), 1>,
+    parts: OwnedTiles<f32, 64, 512>,
+    part_lse: OwnedTiles<f32, 64, 1>,
+    out: OwnedTiles<T, 64, 512>,
+    lse: OwnedTiles<f32, 64, 1>,
+    q: TmaTiles<T, 64, 576>,
+    kv: TmaPages<T, 64, 576>,
+    table: Tiles<i32, 1, 1>,
+    lengths: Tiles<i32, 1, 1>,
+    plan: Tiles<u32, 1, 1>,
+    heads: u32,
+    queries: u32,
+    scale: f32,
+) {
+    let rows = heads * queries;
+    let row_blocks = rows.div_ceil(ROWS);
+    let capacity = table.cols().saturating_mul(kv.page_rows()).min(i32::MAX as u32);
+    let (left, right) = out.halves::<256>();
+    let (parts_left, parts_right) = parts.halves::<256>();
+    let (lse, part_lse) = (lse.whole(), part_lse.whole());
+    cta.pair(
+        (q_ring.to_both(), k0_left.to_self(), k1_left.to_both(), p0_ring, stats0_ring),
+        (k0_right.to_both(), k1_right.to_self(), p1_ring, stats1_ring),
+        |wg, (q_ring, k0_left, k1_left, p_out, stats_out), (k0_right, (), p_in, stats_in)| {
+            let (q_fill, q_ring) = (&mut q_ring.0, &mut q_ring.1);
+            let (k0_fill, k0_left) = (&mut k0_left.0, &mut k0_left.1);
+            let (k1_fill, k1_left) = (&mut k1_left.0, &mut k1_left.1);
+            for ((((ticket, mut out), (_, mut parts)), (_, mut lse)), (_, mut part_lse)) in
+                left.zip(parts_left).zip(lse).zip(part_lse)
+            {
+                let part = ticket.checked_div(row_blocks).unwrap_or(0);
+                let row_block = ticket - part * row_blocks;
+                let mut walk = Walk::new(wg, plan, part, lengths, capacity);
+                while let Some(Segment { request, begin, end, length }) = walk.next(wg) {
+                    let pages = table.strip(request);
+                    let tile = q.rows_from(request * rows + row_block * ROWS);
+                    let mask = Mask { first: row_block * ROWS, heads, queries, length, end: end * BLOCK };
+                    let stop = length.min(end * BLOCK);
+                    let mut first = begin * BLOCK;
+                    q_fill.fill(wg).load(wg, tile.columns::<0, 512>());
+                    p_out.fill(wg).load(wg, tile.columns::<512, 64>());
+                    if first < stop {
+                        k0_fill.fill(wg).gather_rows(wg, kv.gather(pages, first).columns::<0, 256>(), stop - first);
+                        let second = first + BLOCK;
+                        k1_fill.fill(wg).gather_rows(
+                            wg,
+                            kv.gather(pages, second).columns::<0, 256>(),
+                            stop.saturating_sub(second),
+                        );
+                    }
+                    let mut of_q = (q_ring.next(), p_in.next().read(wg));
+                    let (mut o, mut max, mut sum) = (Acc::<256>::zero(), AccRows::splat(LOW), AccRows::splat(0.0));
+                    while first < stop {
+                        let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k0_left.next()));
+                        logits.multiply(|((q, _), k)| (q.columns::<0, 256>().rows(), k.all()));
+                        let mut logits = logits.with(k0_right.next());
+                        logits.multiply(|(((q, _), _), k)| (q.columns::<256, 256>().rows(), k.columns::<0, 256>().all()));
+                        logits.multiply_packed(|(((_, rope), _), k)| (rope, k.columns::<256, 64>().all()));
+                        let (s, ((q, k), k_right)) = logits.wait_with();
+                        drop(k_right);
+                        of_q = q;
+                        let s = mask.scale(s, first, scale);
+
+                        // softmax on the running maximum, which the other warpgroup will raise
+                        let raised = max.max(s.row_max(wg));
+                        let shrink = max.zip(raised, |old, new| exp2(old - new));
+                        let p = s.map_rows(raised, |x, max| exp2(x - max));
+                        stats_out.fill(wg).store(wg, &(raised, shrink));
+                        sum = sum * shrink + p.row_sum(wg);
+                        o = o.map_rows(shrink, |x, s| x * s);
+                        let mut products = wg.mma_with(o, (p.pack::<T>(), k));
+                        products.multiply_packed(|(p, k)| (p, k.t()));
+                        let ahead = kv.gather(pages, first + 2 * BLOCK);
+
+                        // the other warpgroup has raised it: what it gets, and what was summed here, is scaled by that
+                        let stats = stats_in.next();
+                        let shrink = stats.1.read(wg);
+                        max = stats.0.read(wg);
+                        drop(stats);
+                        sum = sum * shrink;
+                        p_out.fill(wg).store(wg, &p.map_rows(shrink, |p, s| p * s).pack::<T>());
+                        o = products.wait();
+                        if first + 2 * BLOCK < stop {
+                            k0_fill.fill(wg).gather_rows(wg, ahead.columns::<0, 256>(), stop - (first + 2 * BLOCK));
+                        }
+                        o = o.map_rows(shrink, |x, s| x * s);
+
+                        let mut products = wg.mma_with(o, (p_in.next(), k1_left.next()));
+                        products.multiply(|(p, k)| (p.rows(), k.t()));
+                        let ahead = kv.gather(pages, first + 3 * BLOCK);
+                        o = products.wait();
+                        first += 2 * BLOCK;
+                        if first < stop {
+                            let second = first + BLOCK;
+                            k1_fill.fill(wg).gather_rows(wg, ahead.columns::<0, 256>(), stop.saturating_sub(second));
+                        }
+                    }
+                    stats_out.fill(wg).store(wg, &(sum, sum));
+                    let sum = sum + stats_in.next().0.read(wg);
+                    let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
+                    let o = o.map_rows(share, |x, share| x * share);
+                    let log = max.zip(sum, |max, sum| max + log2(sum));
+                    let tile = request * row_blocks + row_block;
+                    if let Some(out) = out.claim(tile) {
+                        out.store(wg, o);
+                        if let Some(lse) = lse.claim(tile) {
+                            lse.store_rows(wg, log.map(|x| x * core::f32::consts::LN_2));
+                        }
+                    } else if let Some(part) = parts.claim(2 * ticket + (begin == 0) as u32) {
+                        part.store(wg, o);
+                        if let Some(lse) = part_lse.claim(2 * ticket + (begin == 0) as u32) {
+                            lse.store_rows(wg, log);
+                        }
+                    }
+                }
+            }
+        },
+        |wg, (k0_right, k1_right, p_out, stats_out), (q_ring, (), k1_left, p_in, stats_in)| {
+            let (k0_fill, k0_right) = (&mut k0_right.0, &mut k0_right.1);
+            let (k1_fill, k1_right) = (&mut k1_right.0, &mut k1_right.1);
+            for ((ticket, mut out), (_, mut parts)) in right.zip(parts_right) {
+                let part = ticket.checked_div(row_blocks).unwrap_or(0);
+                let row_block = ticket - part * row_blocks;
+                let mut walk = Walk::new(wg, plan, part, lengths, capacity);
+                while let Some(Segment { request, begin, end, length }) = walk.next(wg) {
+                    let pages = table.strip(request);
+                    let tile = q.rows_from(request * rows + row_block * ROWS);
+                    let mask = Mask { first: row_block * ROWS, heads, queries, length, end: end * BLOCK };
+                    let stop = length.min(end * BLOCK);
+                    let mut first = begin * BLOCK + BLOCK;
+                    p_out.fill(wg).load(wg, tile.columns::<512, 64>());
+                    if first < stop + BLOCK {
+                        k0_fill.fill(wg).gather_rows(
+                            wg,
+                            kv.gather(pages, first - BLOCK).columns::<256, 320>(),
+                            stop - (first - BLOCK),
+                        );
+                        let left = stop.saturating_sub(first);
+                        k1_fill.fill(wg).gather_rows(wg, kv.gather(pages, first).columns::<256, 320>(), left);
+                    }
+                    let mut of_q = (q_ring.next(), p_in.next().read(wg));
+                    let (mut o, mut sum) = (Acc::<256>::zero(), AccRows::splat(0.0));
+                    while first < stop + BLOCK {
+                        let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k1_left.next()));
+                        logits.multiply(|((q, _), k)| (q.columns::<0, 256>().rows(), k.all()));
+                        let mut logits = logits.with(k1_right.next());
+                        logits.multiply(|(((q, _), _), k)| (q.columns::<256, 256>().rows(), k.columns::<0, 256>().all()));
+                        logits.multiply_packed(|(((_, rope), _), k)| (rope, k.columns::<256, 64>().all()));
+                        let (s, ((q, k_left), k)) = logits.wait_with();
+                        drop(k_left);
+                        of_q = q;
+                        let s = mask.scale(s, first, scale);
+
+                        let stats = stats_in.next();
+                        let (max, before) = (stats.0.read(wg), stats.1.read(wg));
+                        drop(stats);
+                        let raised = max.max(s.row_max(wg));
+                        let shrink = max.zip(raised, |old, new| exp2(old - new));
+                        let p = s.map_rows(raised, |x, max| exp2(x - max));
+                        stats_out.fill(wg).store(wg, &(raised, shrink));
+                        sum = sum * before * shrink + p.row_sum(wg);
+                        o = o.map_rows(before * shrink, |x, s| x * s);
+                        let mut products = wg.mma_with(o, (p.pack::<T>(), k));
+                        products.multiply_packed(|(p, k)| (p, k.columns::<0, 256>().t()));
+                        p_out.fill(wg).store(wg, &p.pack::<T>());
+                        let ahead = (kv.gather(pages, first + BLOCK), kv.gather(pages, first + 2 * BLOCK));
+
+                        let (products, own) = products.then(
+                            (p_in.next(), k0_right.next()),
+                            |(p, k)| (p.rows(), k.columns::<0, 256>().t()),
+                        );
+                        drop(own);
+                        first += 2 * BLOCK;
+                        if first < stop + BLOCK {
+                            let left = stop.saturating_sub(first);
+                            k1_fill.fill(wg).gather_rows(wg, ahead.1.columns::<256, 320>(), left);
+                        }
+                        o = products.wait();
+                        if first < stop + BLOCK {
+                            k0_fill.fill(wg).gather_rows(wg, ahead.0.columns::<256, 320>(), stop - (first - BLOCK));
+                        }
+                    }
+                    stats_out.fill(wg).store(wg, &(sum, sum));
+                    let sum = sum + stats_in.next().0.read(wg);
+                    let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
+                    let o = o.map_rows(share, |x, share| x * share);
+                    if let Some(out) = out.claim(request * row_blocks + row_block) {
+                        out.store(wg, o);
+                    } else if let Some(part) = parts.claim(2 * ticket + (begin == 0) as u32) {
+                        part.store(wg, o);
+                    }
+                }
+            }
+        },
+    );
+}

@@ -1,0 +1,150 @@
+//! Which part of the device works on which keys, and how split results are joined: small kernels around the decoding one.
+//!
+//! A plan balances blocks of 64 keys over parts. It is made on the device from the lengths that lie there, once a step, and
+//! serves all layers; nothing of it passes through the host, so that a captured step stays right as lengths grow.
+
+use tilewright::prelude::*;
+
+use super::{BLOCK, ROWS};
+
+/// What a request costs a part beside its blocks, in blocks: its q, its statistics, its output.
+pub const REQUEST_COST: u32 = 5;
+/// The owner of a request's output if several parts work on it: no ticket is that large.
+pub const NOBODY: u32 = u32::MAX;
+
+/// Blocks of a request of `length` keys.
+#[inline(always)]
+fn blocks(length: i32, capacity: u32) -> u32 {
+    if length < 0 { 0 } else { (length as u32).min(capacity).div_ceil(BLOCK) }
+}
+
+/// Writes the next word of a table.
+#[inline(always)]
+fn put<'a>(cta: &mut Cta<32>, table: &mut impl Iterator<Item = ((u32, u32), TileMut<'a, u32, 1, 1>)>, word: u32) {
+    if let Some((_, to)) = table.next() {
+        to.set(cta, word);
+    }
+}
+
+/// Shares out the blocks of all requests among as many parts as `parts` has rows.
+///
+/// Requests follow each other, and a part takes blocks until it has its share; so a request is cut where a part is full.
+/// Cuts are at even blocks, as the warpgroups work on blocks in pairs. `parts` gets the first request of each part, its
+/// first block, the last request and the block after its last; `owners` the one part that does a request, or [`NOBODY`];
+/// `ranges` the first and the last part that work on it. `summary` gets the number of parts in use.
+///
+/// One block: the walk is short, and made once for all layers.
+#[kernel]
+pub fn plan(
+    mut cta: Cta<32>,
+    summary: TilesMut<u32, 1, 1>,
+    parts: TilesMut<u32, 1, 1>,
+    owners: TilesMut<u32, 1, 1>,
+    ranges: TilesMut<u32, 1, 1>,
+    lengths: Tiles<i32, 1, 1>,
+    capacity: u32,
+) {
+    let (requests, count) = (lengths.rows(), parts.rows());
+    let mut total = 0u32;
+    let mut r = 0;
+    while r < requests {
+        total = total.saturating_add(blocks(lengths.tile(r, 0).value(&mut cta), capacity) + REQUEST_COST);
+        r += 1;
+    }
+    // each cut costs a request's price once more, and at most one block by being even
+    let share = (total / count.max(1)).saturating_add(REQUEST_COST + 2);
+    let (mut words, mut owners, mut ranges) = (parts.into_iter(), owners.into_iter(), ranges.into_iter());
+    let (mut request, mut done, mut first_part, mut used) = (0, 0, 0, 0);
+    let mut part = 0;
+    while part < count {
+        let mut left = if part + 1 == count { u32::MAX } else { share };
+        // an empty part's last request comes before its first
+        let (begin_request, begin, mut last, mut end) = (request, done, 0, 0);
+        let mut empty = true;
+        while request < requests {
+            let rest = blocks(lengths.tile(request, 0).value(&mut cta), capacity) - done;
+            if rest.saturating_add(REQUEST_COST) > left {
+                let take = left.saturating_sub(REQUEST_COST) & !1;
+                if take > 0 {
+                    if done == 0 {
+                        first_part = part;
+                    }
+                    done += take;
+                    (last, end, empty) = (request, done, false);
+                }
+                break;
+            }
+            left -= rest + REQUEST_COST;
+            (last, end, empty) = (request, done + rest, false);
+            let whole = done == 0;
+            put(&mut cta, &mut owners, if whole { part } else { NOBODY });
+            put(&mut cta, &mut ranges, if whole { part } else { first_part });
+            put(&mut cta, &mut ranges, part);
+            (request, done) = (request + 1, 0);
+        }
+        put(&mut cta, &mut words, if empty { 1 } else { begin_request });
+        put(&mut cta, &mut words, if empty { 0 } else { begin });
+        put(&mut cta, &mut words, last);
+        put(&mut cta, &mut words, end);
+        used += !empty as u32;
+        part += 1;
+    }
+    for (_, summary) in summary {
+        summary.set(&mut cta, used);
+    }
+}
+
+/// Below every base-2 log of a sum.
+const LOW: f32 = -1e30;
+
+/// Joins the pieces of requests that several parts worked on; what one part did alone is left as it is.
+///
+/// `parts` and `part_lse` (to base 2) are what the decoding kernel left there, two tiles of 64 rows a ticket; `ranges` is the
+/// plan's. `rows` is the number of rows of a request.
+#[kernel(grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
+pub fn combine<T: Element<Value = f32>>(
+    mut cta: Cta<256>,
+    out: TilesMut<T, 16, 512>,
+    lse: TilesMut<f32, 16, 512>,
+    parts: Tiles<f32, 16, 512>,
+    part_lse: Tiles<f32, 16, 1>,
+    ranges: Tiles<u32, 1, 1>,
+    rows: u32,
+) {
+    let (row_blocks, down) = (rows.div_ceil(ROWS), rows.div_ceil(16));
+    // two tiles of 64 rows a ticket
+    let tickets = parts.rows() / (2 * ROWS);
+    for (((i, _), out), (_, lse)) in out.into_iter().zip(lse) {
+        let request = i.checked_div(down).unwrap_or(0);
+        let row = (i - request * down) * 16;
+        let first = ranges.tile(request, 0).value(&mut cta);
+        let last = ranges.tile(request, 1).value(&mut cta);
+        if first >= last {
+            continue;
+        }
+        let at = |part: u32| {
+            let ticket = part.saturating_mul(row_blocks).saturating_add(row / ROWS);
+            // the first piece is in its ticket's second tile
+            (2 * ticket + (part == first) as u32) * (ROWS / 16) + row % ROWS / 16
+        };
+        let mut acc = cta.load(parts.tile(at(first), 0));
+        let mut max = cta.load_column_like(&acc, part_lse.tile(at(first), 0)).map(|x| x.max(LOW));
+        let mut sum = cta.load_column_like(&acc, part_lse.tile(at(first), 0)).zip(&max, |x, m| exp2(x - m));
+        acc = acc.zip(&sum, |o, w| o * w);
+        let mut part = first + 1;
+        while part <= last && part.saturating_mul(row_blocks) < tickets {
+            let log = cta.load_column_like(&acc, part_lse.tile(at(part), 0));
+            let more = cta.load(parts.tile(at(part), 0));
+            let raised = max.zip(&log, |a, b| a.max(b));
+            let (old, new) = (max.zip(&raised, |a, m| exp2(a - m)), log.zip(&raised, |b, m| exp2(b - m)));
+            acc = acc.zip(&old, |o, w| o * w).zip(&more.zip(&new, |o, w| o * w), |a, b| a + b);
+            sum = sum.zip(&old, |s, w| s * w).zip(&new, |a, b| a + b);
+            max = raised;
+            part += 1;
+        }
+        let joined = acc.zip(&sum, |o, s| if s > 0.0 { o * reciprocal(s) } else { 0.0 });
+        out.store(&mut cta, &joined);
+        let log = max.zip(&sum, |m, s| (m + log2(s)) * core::f32::consts::LN_2);
+        lse.store(&mut cta, &log);
+    }
+}

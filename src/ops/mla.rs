@@ -226,10 +226,17 @@ macro_rules! latent {
                 kernel::paged::<$t>::launch(
                     stream,
                     (
-                        parts.reborrow().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles_mut()?.in_runs(2, count),
-                        part_lse.reborrow().reshape([2 * tickets * ROWS as usize, 1])?.tiles_mut()?.in_runs(2, count),
-                        a.out.reborrow().reshape([requests, rows, VALUE]).arg("out")?.tiles_mut()?.owned_by(owners, group, count),
-                        a.lse.reborrow().reshape([requests, rows, 1]).arg("lse")?.tiles_mut()?.owned_by(owners, group, count),
+                        parts.reborrow().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles_mut()?.in_runs(
+                            part_lse.reborrow().reshape([2 * tickets * ROWS as usize, 1])?.tiles_mut()?,
+                            2,
+                            count,
+                        ),
+                        a.out.reborrow().reshape([requests, rows, VALUE]).arg("out")?.tiles_mut()?.owned_by(
+                            a.lse.reborrow().reshape([requests, rows, 1]).arg("lse")?.tiles_mut()?,
+                            owners,
+                            group,
+                            count,
+                        ),
                         a.q.reshape([requests * rows, KEY]).arg("q")?.tma_tiles().arg("q")?,
                         a.cache.tma_pages().arg("cache")?,
                         a.table.tiles().arg("table")?,

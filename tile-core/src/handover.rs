@@ -115,8 +115,6 @@ pub struct GroupProducer<'p, S: Stage, const STAGES: usize> {
     slot: u32,
     /// The phase of `empty` to wait for: -1 on the first pass, when all slots are free.
     phase: u32,
-    /// The phase of `landed` to wait for.
-    landed: u32,
     releases: u32,
     _p: Lent<'p>,
 }
@@ -148,7 +146,7 @@ pub struct GroupFill<'q, 'p, S: Stage, const STAGES: usize> {
 impl<'p, S: Stage, const STAGES: usize> GroupProducer<'p, S, STAGES> {
     #[inline(always)]
     fn new(ring: &'p Pipeline<S, STAGES>, releases: u32) -> Self {
-        GroupProducer { ring, slot: 0, phase: u32::MAX, landed: 0, releases, _p: PhantomData }
+        GroupProducer { ring, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
     }
     /// Waits for the next slot to be empty.
     #[inline(always)]
@@ -241,11 +239,8 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> GroupFill<
     /// When that leaves some to be zeroed, and not all, the warpgroup waits for the copy.
     #[inline(always)]
     pub fn gather_rows(self, wg: &mut WarpGroup, source: TmaGather<'_, T, C>, rows: u32) {
-        if rows == 0 {
-            return self.gather(wg, source.nowhere());
-        }
-        if rows >= R as u32 {
-            return self.gather(wg, source);
+        if rows == 0 || rows >= R as u32 {
+            return self.gather(wg, if rows == 0 { source.nowhere() } else { source });
         }
         // SAFETY: the tile of this slot; its bytes are expected.
         self.copy_and_zero(wg, rows, |tile, bar| unsafe { backend::gather::<T, C>(tile.base, &source, R, bar) })
@@ -263,11 +258,16 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> GroupFill<
                 copy(p.ring.stage(p.slot), landed);
                 landed.filled(1);
             });
-            landed.wait::<1>(p.landed, 1, "a warpgroup waits for its own copy");
-            p.landed = p.landed.wrapping_add(1);
+            // how often it was waited for is kept in memory: that is rare, and registers are not
+            let times = p.ring.landings();
+            let phase = times.load_u32();
+            landed.wait::<1>(phase, 1, "a warpgroup waits for its own copy");
             backend::zero_rows::<T>(wg, tile.base, R, C, rows);
             backend::meet(wg.index());
-            backend::by_one_thread(|| backend::publish(full));
+            backend::by_one_thread(|| {
+                times.store_u32(phase.wrapping_add(1));
+                backend::publish(full)
+            });
         }
         p.advance();
     }
@@ -316,7 +316,7 @@ unsafe impl<S: Stage, const STAGES: usize> Link for Pipeline<S, STAGES> {
         // SAFETY: the caller's.
         unsafe {
             self.init_slots(1);
-            self.landed().init(1);
+            self.init_landed();
         }
     }
     #[inline(always)]
@@ -361,7 +361,7 @@ unsafe impl<S: Stage, const STAGES: usize> Link for ToBoth<S, STAGES> {
         // SAFETY: the caller's.
         unsafe {
             self.0.init_slots(2);
-            self.0.landed().init(1);
+            self.0.init_landed();
         }
     }
     #[inline(always)]

@@ -185,8 +185,8 @@ pub unsafe trait Arg: Sized {
     /// The same of memory that the argument names besides, to read.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
-    fn also(&self) -> Option<Facts<'_>> {
-        None
+    fn also(&self) -> [Option<Facts<'_>>; 2] {
+        [None, None]
     }
     /// The argument as one block receives it on the CPU.
     /// # Safety
@@ -372,11 +372,15 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for OwnedTiles<'_, T
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn facts(&self) -> Facts<'_> {
-        Facts { provenance: Some(self.provenance), mutable: true, tiles: Some(self.tickets as u64) }
+        Facts { provenance: self.provenance[0], mutable: true, tiles: Some(self.meta().tickets as u64) }
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    fn also(&self) -> Option<Facts<'_>> {
-        self.owners_provenance.map(|p| Facts { provenance: Some(p), mutable: false, tiles: None })
+    fn also(&self) -> [Option<Facts<'_>>; 2] {
+        let [_, rows, owners] = self.provenance;
+        [
+            rows.map(|p| Facts { provenance: Some(p), mutable: true, tiles: None }),
+            owners.map(|p| Facts { provenance: Some(p), mutable: false, tiles: None }),
+        ]
     }
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, place: backend::Place) -> Self {
@@ -448,7 +452,7 @@ macro_rules! args {
             fn facts(&self, see: &mut dyn FnMut(usize, Facts<'_>)) {
                 $(
                     see($i, self.$i.facts());
-                    if let Some(facts) = self.$i.also() {
+                    for facts in self.$i.also().into_iter().flatten() {
                         see($i, facts);
                     }
                 )*

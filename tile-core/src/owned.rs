@@ -11,7 +11,7 @@ use core::marker::PhantomData;
 use crate::backend;
 use crate::element::Element;
 use crate::output::HalfMut;
-use crate::schedule::{Linear, Plan};
+use crate::schedule::Linear;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::view::{Provenance, Tiles};
 use crate::view::{RawView, TilesMut};
@@ -22,7 +22,9 @@ use crate::view::{RawView, TilesMut};
 #[repr(C)]
 pub struct OwnedMeta {
     pub raw: RawView,
-    /// Address of the table; 0: there is none.
+    pub rows: RawView,
+    /// Addresses of the view of rows, and of the table; without a table 0.
+    pub rows_base: u64,
     pub owners: u64,
     /// Entries of the table.
     pub entries: u32,
@@ -31,21 +33,16 @@ pub struct OwnedMeta {
     pub reserved: u32,
 }
 
-/// A writable view cut into tiles of `M` x `N`, whose tiles belong to tickets; a block has the tickets `b, b + n, ...`.
+/// A writable view cut into tiles of `M` x `N`, with a second one of a value for each row. Their tiles belong to tickets; a
+/// block of `n` has the tickets `b, b + n, ...`.
 ///
 /// Made on the host: with [`TilesMut::owned_by`] a table on the device says to which ticket a tile belongs, with
 /// [`TilesMut::in_runs`] every ticket has the same number of them.
 pub struct OwnedTiles<'a, T, const M: usize, const N: usize> {
     pub(crate) base: *mut T,
-    raw: RawView,
-    owners: u64,
-    entries: u32,
-    group: u32,
-    pub(crate) tickets: u32,
+    meta: OwnedMeta,
     #[cfg(not(target_arch = "nvptx64"))]
-    pub(crate) provenance: Provenance<'a>,
-    #[cfg(not(target_arch = "nvptx64"))]
-    pub(crate) owners_provenance: Option<Provenance<'a>>,
+    pub(crate) provenance: [Option<Provenance<'a>>; 3],
     #[cfg(not(target_arch = "nvptx64"))]
     place: backend::Place,
     _p: PhantomData<&'a mut T>,
@@ -55,42 +52,43 @@ unsafe impl<T: Element, const M: usize, const N: usize> Send for OwnedTiles<'_, 
 
 #[cfg(not(target_arch = "nvptx64"))]
 impl<'a, T: Element, const M: usize, const N: usize> TilesMut<'a, T, M, N> {
-    /// The same claim, shared out by a table on the device: tile `i` (of a view that is one tile wide) belongs to ticket
-    /// `owners[i / group] * group + i % group`, of `tickets`. An entry that gives no ticket leaves its tiles to nobody.
-    pub fn owned_by(self, owners: Tiles<'a, u32, 1, 1>, group: u32, tickets: u32) -> OwnedTiles<'a, T, M, N> {
-        self.place.must_be_nowhere();
-        let entries = if owners.raw.cols == 1 && owners.raw.row_stride == 1 && owners.raw.slabs == 1 {
-            owners.raw.rows
-        } else if owners.raw.rows == 1 {
-            owners.raw.cols
-        } else {
-            0
-        };
-        OwnedTiles {
-            base: self.base,
-            raw: self.raw,
-            owners: owners.base as u64,
-            entries,
-            group,
-            tickets,
-            provenance: self.provenance,
-            owners_provenance: Some(owners.provenance),
-            place: self.place,
-            _p: PhantomData,
-        }
+    /// The same claim and that on `rows`, shared out by a table on the device: tile `i` (of views that are one tile wide)
+    /// belongs to ticket `owners[i / group] * group + i % group`, of `tickets`. An entry that gives no ticket leaves its
+    /// tiles to nobody.
+    pub fn owned_by(
+        self,
+        rows: TilesMut<'a, f32, M, 1>,
+        owners: Tiles<'a, u32, 1, 1>,
+        group: u32,
+        tickets: u32,
+    ) -> OwnedTiles<'a, T, M, N> {
+        let raw = owners.raw;
+        let adjacent = raw.slabs == 1 && raw.cols == 1 && (raw.row_stride == 1 || raw.rows <= 1);
+        let entries = if adjacent { raw.rows } else { 0 };
+        self.owned(rows, Some((owners.base as u64, entries, owners.provenance)), group, tickets)
     }
-    /// The same claim: tile `i` belongs to ticket `i / run`, of `tickets`.
-    pub fn in_runs(self, run: u32, tickets: u32) -> OwnedTiles<'a, T, M, N> {
+    /// The same claim and that on `rows`: tile `i` belongs to ticket `i / run`, of `tickets`.
+    pub fn in_runs(self, rows: TilesMut<'a, f32, M, 1>, run: u32, tickets: u32) -> OwnedTiles<'a, T, M, N> {
+        self.owned(rows, None, run, tickets)
+    }
+    fn owned(
+        self,
+        rows: TilesMut<'a, f32, M, 1>,
+        owners: Option<(u64, u32, Provenance<'a>)>,
+        group: u32,
+        tickets: u32,
+    ) -> OwnedTiles<'a, T, M, N> {
         self.place.must_be_nowhere();
+        rows.place.must_be_nowhere();
+        let (owners, entries, provenance) = match owners {
+            Some((base, entries, provenance)) => (base, entries, Some(provenance)),
+            None => (0, 0, None),
+        };
+        let rows_base = rows.base as u64;
         OwnedTiles {
             base: self.base,
-            raw: self.raw,
-            owners: 0,
-            entries: 0,
-            group: run,
-            tickets,
-            provenance: self.provenance,
-            owners_provenance: None,
+            meta: OwnedMeta { raw: self.raw, rows: rows.raw, rows_base, owners, entries, group, tickets, reserved: 0 },
+            provenance: [Some(self.provenance), Some(rows.provenance), provenance],
             place: self.place,
             _p: PhantomData,
         }
@@ -100,8 +98,7 @@ impl<'a, T: Element, const M: usize, const N: usize> TilesMut<'a, T, M, N> {
 #[cfg(not(target_arch = "nvptx64"))]
 impl<T: Element, const M: usize, const N: usize> OwnedTiles<'_, T, M, N> {
     pub(crate) fn meta(&self) -> OwnedMeta {
-        let OwnedTiles { raw, owners, entries, group, tickets, .. } = *self;
-        OwnedMeta { raw, owners, entries, group, tickets, reserved: 0 }
+        self.meta
     }
     /// # Safety
     /// At most once for each worker of a launch.
@@ -117,102 +114,134 @@ impl<T: Element, const M: usize, const N: usize> OwnedTiles<'_, T, M, N> {
     /// The launcher passed `base` and `meta` for a view of this type; once a block.
     #[inline(always)]
     pub(crate) unsafe fn receive(base: *mut u8, meta: OwnedMeta) -> Self {
-        let OwnedMeta { raw, owners, entries, group, tickets, .. } = meta;
-        OwnedTiles { base: base as *mut T, raw, owners, entries, group, tickets, _p: PhantomData }
+        OwnedTiles { base: base as *mut T, meta, _p: PhantomData }
     }
 }
 
 impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
     #[inline(always)]
-    fn plan(&self) -> Plan<Linear> {
+    fn worker(&self) -> (u32, u32) {
         #[cfg(target_arch = "nvptx64")]
-        let (index, workers) = backend::worker();
+        return backend::worker();
         #[cfg(not(target_arch = "nvptx64"))]
-        let (index, workers) = (self.place.worker, self.place.workers);
-        Plan::new(Linear, self.tickets, 1, index, workers)
+        (self.place.worker, self.place.workers)
+    }
+    /// The running block's tickets, in order. They give no right to write.
+    #[inline(always)]
+    pub fn tickets(&self) -> Tickets {
+        let (next, step) = self.worker();
+        Tickets { next, step, end: self.meta.tickets }
     }
     #[inline(always)]
-    fn again(&self) -> Self {
-        OwnedTiles { _p: PhantomData, ..*self }
+    fn part<const W: usize, const ROWS: bool>(&self, first: usize) -> OwnedPart<'a, T, M, N, W, ROWS> {
+        let tiles = OwnedTiles { _p: PhantomData, ..*self };
+        OwnedPart { tiles, first: first as u32 }
     }
+    /// Left and right halves of every tile, each a claim of its own. The values of the rows go with the left one.
     #[inline(always)]
-    fn part<const W: usize>(&self, first: usize) -> OwnedPart<'a, T, M, N, W> {
-        OwnedPart { tiles: self.again(), plan: self.plan(), first: first as u32 }
-    }
-    /// Left and right halves of every tile, each a claim of its own.
-    #[inline(always)]
-    pub fn halves<const W: usize>(self) -> (OwnedPart<'a, T, M, N, W>, OwnedPart<'a, T, M, N, W>) {
+    pub fn halves<const W: usize>(self) -> (OwnedPart<'a, T, M, N, W, true>, OwnedPart<'a, T, M, N, W>) {
         const { assert!(2 * W == N, "a half is half as wide as its tile") };
         (self.part(0), self.part(W))
     }
-    /// All columns of every tile.
+}
+
+/// The tickets of one block, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Tickets {
+    next: u32,
+    step: u32,
+    end: u32,
+}
+
+impl Iterator for Tickets {
+    type Item = u32;
     #[inline(always)]
-    pub fn whole(self) -> OwnedPart<'a, T, M, N, N> {
-        self.part(0)
+    fn next(&mut self) -> Option<u32> {
+        let ticket = self.next;
+        if ticket >= self.end {
+            return None;
+        }
+        self.next = ticket.saturating_add(self.step);
+        Some(ticket)
     }
 }
 
-/// `W` columns of an [`OwnedTiles`]: yields the tickets of the running block, in order, with the claims that go with each.
-pub struct OwnedPart<'a, T, const M: usize, const N: usize, const W: usize> {
+/// `W` columns of an [`OwnedTiles`], with the values of the rows if `ROWS`: one warpgroup's.
+///
+/// A tile may be claimed again. That is no second writer: it is the same warpgroup's, every element of a tile is only ever
+/// written, and by the same thread, so that the last store counts.
+pub struct OwnedPart<'a, T, const M: usize, const N: usize, const W: usize, const ROWS: bool = false> {
     tiles: OwnedTiles<'a, T, M, N>,
-    plan: Plan<Linear>,
     first: u32,
 }
 // SAFETY: as the whole.
-unsafe impl<T: Element, const M: usize, const N: usize, const W: usize> Send for OwnedPart<'_, T, M, N, W> {}
+unsafe impl<T: Element, const M: usize, const N: usize, const W: usize, const ROWS: bool> Send
+    for OwnedPart<'_, T, M, N, W, ROWS>
+{
+}
 
-impl<'a, T: Element, const M: usize, const N: usize, const W: usize> Iterator for OwnedPart<'a, T, M, N, W> {
-    type Item = (u32, Claims<'a, T, M, N, W>);
+impl<'a, T: Element, const N: usize, const W: usize, const ROWS: bool> OwnedPart<'a, T, 64, N, W, ROWS> {
+    /// Whether tile `i` belongs to `ticket` and that to the running block.
     #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        let (ticket, _) = self.plan.next()?;
-        Some((ticket, Claims { tiles: self.tiles.again(), ticket, first: self.first, from: 0, _p: PhantomData }))
+    fn owns(&self, ticket: u32, i: u32) -> bool {
+        let m = &self.tiles.meta;
+        let (worker, workers) = self.tiles.worker();
+        if ticket.checked_rem(workers) != Some(worker) {
+            return false;
+        }
+        let Some(quotient) = i.checked_div(m.group) else { return false };
+        let owner = if m.owners == 0 {
+            quotient as u64
+        } else if quotient < m.entries {
+            // SAFETY: inside the table, which nobody writes during the launch.
+            let owner = unsafe { backend::read_u32(m.owners, quotient) };
+            owner as u64 * m.group as u64 + (i - quotient * m.group) as u64
+        } else {
+            return false;
+        };
+        owner == ticket as u64
+    }
+    #[inline(always)]
+    fn tile(&self, i: u32) -> HalfMut<'a, T, N, W, Linear> {
+        HalfMut::new(linear(self.tiles.base, self.tiles.meta.raw), (i, 0), self.first)
     }
 }
 
-/// What belongs to one ticket. Tiles are claimed in ascending order, so that none is had twice.
-pub struct Claims<'a, T, const M: usize, const N: usize, const W: usize> {
-    tiles: OwnedTiles<'a, T, M, N>,
-    ticket: u32,
-    first: u32,
-    /// Tiles before this one are not to be had any more.
-    from: u32,
-    _p: backend::NotShared,
+impl<'a, T: Element, const N: usize, const W: usize> OwnedPart<'a, T, 64, N, W> {
+    /// Tile `i`, if it belongs to `ticket` and that to the running block.
+    #[inline(always)]
+    pub fn claim(&mut self, ticket: u32, i: u32) -> Option<HalfMut<'a, T, N, W, Linear>> {
+        if self.owns(ticket, i) { Some(self.tile(i)) } else { None }
+    }
 }
 
-impl<'a, T: Element, const N: usize, const W: usize> Claims<'a, T, 64, N, W> {
-    /// Tile `i`, if it belongs to this ticket, and neither it nor a later one was claimed before.
+impl<'a, T: Element, const N: usize, const W: usize> OwnedPart<'a, T, 64, N, W, true> {
+    /// As [`claim`](OwnedPart::claim) of the other half, with the values of the rows.
     #[inline(always)]
-    pub fn claim(&mut self, i: u32) -> Option<HalfMut<'a, T, N, W, Linear>> {
-        let t = &self.tiles;
-        if i < self.from || i == u32::MAX {
+    pub fn claim_with_rows(
+        &mut self,
+        ticket: u32,
+        i: u32,
+    ) -> Option<(HalfMut<'a, T, N, W, Linear>, HalfMut<'a, f32, 1, 1, Linear>)> {
+        if !self.owns(ticket, i) {
             return None;
         }
-        let quotient = i.checked_div(t.group)?;
-        let owner = if t.owners == 0 {
-            quotient as u64
-        } else {
-            if quotient >= t.entries {
-                return None;
-            }
-            // SAFETY: inside the table, which nobody writes during the launch.
-            let owner = unsafe { backend::read_u32(t.owners, quotient) };
-            owner as u64 * t.group as u64 + (i - quotient * t.group) as u64
-        };
-        if owner != self.ticket as u64 {
-            return None;
-        }
-        self.from = i + 1;
-        let tiles = TilesMut {
-            base: t.base,
-            raw: t.raw,
-            schedule: Linear,
-            #[cfg(not(target_arch = "nvptx64"))]
-            provenance: t.provenance,
-            #[cfg(not(target_arch = "nvptx64"))]
-            place: t.place,
-            _p: PhantomData,
-        };
-        Some(HalfMut::new(tiles, (i, 0), self.first))
+        let m = &self.tiles.meta;
+        Some((self.tile(i), HalfMut::new(linear(backend::global(m.rows_base), m.rows), (i, 0), 0)))
+    }
+}
+
+/// A view that is used for one tile of it alone, which is nobody else's.
+#[inline(always)]
+fn linear<'a, T, const M: usize, const N: usize>(base: *mut T, raw: RawView) -> TilesMut<'a, T, M, N> {
+    TilesMut {
+        base,
+        raw,
+        schedule: Linear,
+        #[cfg(not(target_arch = "nvptx64"))]
+        provenance: Provenance::UNTRACKED_CPU,
+        #[cfg(not(target_arch = "nvptx64"))]
+        place: backend::Place::NOWHERE,
+        _p: PhantomData,
     }
 }

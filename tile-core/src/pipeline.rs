@@ -46,7 +46,7 @@ unsafe impl<S: Stage, const STAGES: usize> Shared for Pipeline<S, STAGES> {
 }
 
 impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
-    const BARRIERS: usize = (STAGES * 16 + 8).next_multiple_of(16);
+    const BARRIERS: usize = STAGES * 16 + 16;
     #[inline(always)]
     pub(crate) fn full(&self, slot: u32) -> Barrier {
         Barrier(self.barriers.add(slot as usize * 8))
@@ -59,6 +59,21 @@ impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
     #[inline(always)]
     pub(crate) fn landed(&self) -> Barrier {
         Barrier(self.barriers.add(2 * STAGES * 8))
+    }
+    /// How often it has waited there: behind that barrier.
+    #[inline(always)]
+    pub(crate) fn landings(&self) -> Smem {
+        self.barriers.add((2 * STAGES + 1) * 8)
+    }
+    /// # Safety
+    /// By one thread, before any end exists.
+    #[inline(always)]
+    pub(crate) unsafe fn init_landed(&self) {
+        // SAFETY: the caller's.
+        unsafe {
+            self.landed().init(1);
+            self.landings().store_u32(0);
+        }
     }
     /// # Safety
     /// By one thread, before any end exists.

@@ -14,12 +14,12 @@
 //! A key block lies in two slots, columns 0..256 (the left half of V) and 256..576. Each becomes free by itself: of the
 //! first warpgroup's block nobody else reads the left, of the second's nobody else the right.
 //!
-//! Disjointness: `out` and `lse` are shared out by the plan's table of owners, `parts` by tickets; halves are split
-//! between the warpgroups, and the statistics go with the left one.
+//! Disjointness: `out` is shared out by the plan's table of owners, `parts` by tickets; halves are split between the
+//! warpgroups, and the statistics go with the left one.
 
 use tilewright::prelude::*;
 
-use super::{BLOCK, ROWS, Segment, Walk};
+use super::{BLOCK, ROWS, Segment, segment};
 
 /// Below every logit in use, and above every masked one.
 const LOW: f32 = -1e30;
@@ -37,7 +37,7 @@ struct Mask {
     queries: u32,
     /// Keys of the request, and of the segment.
     length: u32,
-    end: u32,
+    stop: u32,
 }
 
 impl Mask {
@@ -46,16 +46,19 @@ impl Mask {
     fn limit(&self, row: u32) -> u32 {
         let at = self.first + row;
         let query = (at >= self.heads) as u32 + (at >= 2 * self.heads) as u32 + (at >= 3 * self.heads) as u32;
-        (self.length + query + 1).saturating_sub(self.queries).min(self.end)
+        (self.length + query + 1).saturating_sub(self.queries).min(self.stop)
     }
     /// Keys that all rows see.
     #[inline(always)]
     fn all(&self) -> u32 {
-        (self.length + 1).saturating_sub(self.queries).min(self.end)
+        (self.length + 1).saturating_sub(self.queries).min(self.stop)
     }
     /// Scaled logits of the block of keys that begins at `first`.
     #[inline(always)]
-    fn scale(&self, s: Acc<64>, first: u32, scale: f32) -> Acc<64> {
+    fn scale<const N: usize>(&self, s: Acc<N>, first: u32, scale: f32) -> Acc<N>
+    where
+        Width<N>: Wgmma,
+    {
         if first + BLOCK <= self.all() {
             s.map(|x| x * scale)
         } else {
@@ -68,8 +71,9 @@ impl Mask {
 ///
 /// `q` has `rows` rows a request: `queries` positions of `heads` each. `table` has a row of page numbers for each request,
 /// `lengths` its number of keys. A ticket is a part of the plan and 64 rows: `part * row blocks + row block`. Requests that
-/// one part does alone go to `out` and `lse`; pieces of the others to `parts` and `part_lse` (to base 2), two tiles a ticket:
-/// the first for a piece that does not begin with the request's first block, the second for one that does.
+/// one part does alone go to `out`, with the natural logarithm of each row's sum of exponentials; pieces of the others to
+/// `parts`, with the logarithm to base 2, two tiles a ticket: the first for a piece that does not begin with the request's
+/// first block, the second for one that does.
 /// `scale` includes log2(e). A request without keys gives 0 and minus infinity.
 #[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
 pub fn paged<T: MmaElement>(
@@ -84,9 +88,7 @@ pub fn paged<T: MmaElement>(
     #[shared] stats0_ring: Pipeline<(SharedRow, SharedRow), 1>,
     #[shared] stats1_ring: Pipeline<(SharedRow, SharedRow), 1>,
     parts: OwnedTiles<f32, 64, 512>,
-    part_lse: OwnedTiles<f32, 64, 1>,
     out: OwnedTiles<T, 64, 512>,
-    lse: OwnedTiles<f32, 64, 1>,
     q: TmaTiles<T, 64, 576>,
     kv: TmaPages<T, 64, 576>,
     table: Tiles<i32, 1, 1>,
@@ -99,9 +101,9 @@ pub fn paged<T: MmaElement>(
     let rows = heads * queries;
     let row_blocks = rows.div_ceil(ROWS);
     let capacity = table.cols().saturating_mul(kv.page_rows()).min(i32::MAX as u32);
-    let (left, right) = out.halves::<256>();
-    let (parts_left, parts_right) = parts.halves::<256>();
-    let (lse, part_lse) = (lse.whole(), part_lse.whole());
+    let tickets = parts.tickets();
+    let (mut left, mut right) = out.halves::<256>();
+    let (mut parts_left, mut parts_right) = parts.halves::<256>();
     cta.pair(
         (q_ring.to_both(), k0_left.to_self(), k1_left.to_both(), p0_ring, stats0_ring),
         (k0_right.to_both(), k1_right.to_self(), p1_ring, stats1_ring),
@@ -109,18 +111,15 @@ pub fn paged<T: MmaElement>(
             let (q_fill, q_ring) = (&mut q_ring.0, &mut q_ring.1);
             let (k0_fill, k0_left) = (&mut k0_left.0, &mut k0_left.1);
             let (k1_fill, k1_left) = (&mut k1_left.0, &mut k1_left.1);
-            for ((((ticket, mut out), (_, mut parts)), (_, mut lse)), (_, mut part_lse)) in
-                left.zip(parts_left).zip(lse).zip(part_lse)
-            {
+            for ticket in tickets {
                 let part = ticket.checked_div(row_blocks).unwrap_or(0);
                 let row_block = ticket - part * row_blocks;
-                let mut walk = Walk::new(wg, plan, part, lengths, capacity);
-                while let Some(Segment { request, begin, end, length }) = walk.next(wg) {
+                let mut request = plan.tile(part, 0).scalar(wg);
+                while let Some(Segment { first: begin, stop, length }) = segment(wg, plan, part, request, lengths, capacity) {
                     let pages = table.strip(request);
                     let tile = q.rows_from(request * rows + row_block * ROWS);
-                    let mask = Mask { first: row_block * ROWS, heads, queries, length, end: end * BLOCK };
-                    let stop = length.min(end * BLOCK);
-                    let mut first = begin * BLOCK;
+                    let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
+                    let mut first = begin;
                     q_fill.fill(wg).load(wg, tile.columns::<0, 512>());
                     p_out.fill(wg).load(wg, tile.columns::<512, 64>());
                     if first < stop {
@@ -185,33 +184,30 @@ pub fn paged<T: MmaElement>(
                     let o = o.map_rows(share, |x, share| x * share);
                     let log = max.zip(sum, |max, sum| max + log2(sum));
                     let tile = request * row_blocks + row_block;
-                    if let Some(out) = out.claim(tile) {
+                    let slot = 2 * ticket + (begin == 0) as u32;
+                    if let Some((out, lse)) = left.claim_with_rows(ticket, tile) {
                         out.store(wg, o);
-                        if let Some(lse) = lse.claim(tile) {
-                            lse.store_rows(wg, log.map(|x| x * core::f32::consts::LN_2));
-                        }
-                    } else if let Some(part) = parts.claim(2 * ticket + (begin == 0) as u32) {
+                        lse.store_rows(wg, log.map(|x| x * core::f32::consts::LN_2));
+                    } else if let Some((part, lse)) = parts_left.claim_with_rows(ticket, slot) {
                         part.store(wg, o);
-                        if let Some(lse) = part_lse.claim(2 * ticket + (begin == 0) as u32) {
-                            lse.store_rows(wg, log);
-                        }
+                        lse.store_rows(wg, log);
                     }
+                    request += 1;
                 }
             }
         },
         |wg, (k0_right, k1_right, p_out, stats_out), (q_ring, (), k1_left, p_in, stats_in)| {
             let (k0_fill, k0_right) = (&mut k0_right.0, &mut k0_right.1);
             let (k1_fill, k1_right) = (&mut k1_right.0, &mut k1_right.1);
-            for ((ticket, mut out), (_, mut parts)) in right.zip(parts_right) {
+            for ticket in tickets {
                 let part = ticket.checked_div(row_blocks).unwrap_or(0);
                 let row_block = ticket - part * row_blocks;
-                let mut walk = Walk::new(wg, plan, part, lengths, capacity);
-                while let Some(Segment { request, begin, end, length }) = walk.next(wg) {
+                let mut request = plan.tile(part, 0).scalar(wg);
+                while let Some(Segment { first: begin, stop, length }) = segment(wg, plan, part, request, lengths, capacity) {
                     let pages = table.strip(request);
                     let tile = q.rows_from(request * rows + row_block * ROWS);
-                    let mask = Mask { first: row_block * ROWS, heads, queries, length, end: end * BLOCK };
-                    let stop = length.min(end * BLOCK);
-                    let mut first = begin * BLOCK + BLOCK;
+                    let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
+                    let mut first = begin + BLOCK;
                     p_out.fill(wg).load(wg, tile.columns::<512, 64>());
                     if first < stop + BLOCK {
                         k0_fill.fill(wg).gather_rows(
@@ -268,11 +264,13 @@ pub fn paged<T: MmaElement>(
                     let sum = sum + stats_in.next().0.read(wg);
                     let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
                     let o = o.map_rows(share, |x, share| x * share);
-                    if let Some(out) = out.claim(request * row_blocks + row_block) {
+                    let slot = 2 * ticket + (begin == 0) as u32;
+                    if let Some(out) = right.claim(ticket, request * row_blocks + row_block) {
                         out.store(wg, o);
-                    } else if let Some(part) = parts.claim(2 * ticket + (begin == 0) as u32) {
+                    } else if let Some(part) = parts_right.claim(ticket, slot) {
                         part.store(wg, o);
                     }
+                    request += 1;
                 }
             }
         },

@@ -16,55 +16,33 @@ pub const PART_WORDS: u32 = 4;
 /// Some blocks of one request: what is worked on at a time.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
-    pub request: u32,
-    /// Blocks `begin..end`.
-    pub begin: u32,
-    pub end: u32,
-    /// Keys of the request.
+    /// The first key of the first block.
+    pub first: u32,
+    /// The key after the last of the segment, and of the request.
+    pub stop: u32,
     pub length: u32,
 }
 
-/// The segments of one part of a plan, in order. What the plan says is clamped: it is data.
-#[derive(Clone, Copy)]
-pub(crate) struct Walk<'a> {
-    lengths: Tiles<'a, i32, 1, 1>,
-    next: u32,
-    begin: u32,
-    last: u32,
-    end: u32,
-    /// Keys that a request can have at most.
+/// What part `part` of a plan has of request `request`: its first if there is none. What the plan says is clamped: it is
+/// data. `capacity` is the most keys that count.
+#[inline(always)]
+pub(crate) fn segment(
+    wg: &mut WarpGroup,
+    plan: Tiles<'_, u32, 1, 1>,
+    part: u32,
+    request: u32,
+    lengths: Tiles<'_, i32, 1, 1>,
     capacity: u32,
-}
-
-impl<'a> Walk<'a> {
-    #[inline(always)]
-    pub fn new(wg: &mut WarpGroup, plan: Tiles<'a, u32, 1, 1>, part: u32, lengths: Tiles<'a, i32, 1, 1>, capacity: u32) -> Self {
-        Walk {
-            lengths,
-            next: plan.tile(part, 0).scalar(wg),
-            begin: plan.tile(part, 1).scalar(wg),
-            last: plan.tile(part, 2).scalar(wg),
-            end: plan.tile(part, 3).scalar(wg),
-            capacity,
-        }
+) -> Option<Segment> {
+    let last = plan.tile(part, 2).scalar(wg);
+    if request > last || request >= lengths.rows() {
+        return None;
     }
-    #[inline(always)]
-    pub fn next(&mut self, wg: &mut WarpGroup) -> Option<Segment> {
-        let request = self.next;
-        if request > self.last || request >= self.lengths.rows() {
-            return None;
-        }
-        let length = self.lengths.tile(request, 0).scalar(wg);
-        let length = if length < 0 { 0 } else { (length as u32).min(self.capacity) };
-        let blocks = length.div_ceil(BLOCK);
-        let segment = Segment {
-            request,
-            begin: self.begin,
-            end: if request == self.last && self.end < blocks { self.end } else { blocks },
-            length,
-        };
-        self.next = request + 1;
-        self.begin = 0;
-        Some(segment)
-    }
+    let length = lengths.tile(request, 0).scalar(wg);
+    let length = if length < 0 { 0 } else { (length as u32).min(capacity) };
+    let begin = if request == plan.tile(part, 0).scalar(wg) { plan.tile(part, 1).scalar(wg) } else { 0 };
+    let end = if request == last { plan.tile(part, 3).scalar(wg) } else { u32::MAX };
+    let key = |block: u32| block.saturating_mul(BLOCK).min(length);
+    // a part begins with a whole block
+    Some(Segment { first: key(begin) / BLOCK * BLOCK, stop: key(end), length })
 }

@@ -209,6 +209,11 @@ where
     }
 }
 
+/// An address as a pointer: it was made of one by a cast, which exposed it.
+pub(crate) fn global<T>(address: u64) -> *mut T {
+    core::ptr::with_exposed_provenance_mut(address as usize)
+}
+
 /// Element `i` of the table at `base`.
 ///
 /// # Safety

@@ -28,6 +28,7 @@ pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 pub(crate) use math::{max_nan, min_nan};
 pub use mma_sync::{BlockProduct, Split};
 pub use smem::Smem;
+pub(crate) use smem::here;
 pub use wgmma::{MmaElement, Wgmma, Width};
 
 pub(crate) use barrier::*;

@@ -110,6 +110,12 @@ where
     }
 }
 
+/// The address of global memory as a pointer.
+#[inline(always)]
+pub(crate) fn global<T>(address: u64) -> *mut T {
+    address as *mut T
+}
+
 /// Element `i` of the table at `base`.
 ///
 /// # Safety

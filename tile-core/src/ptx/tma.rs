@@ -1,7 +1,7 @@
 //! The bulk tensor copy engine (PTX ISA, "cp.async.bulk.tensor").
 
 use super::sync::cluster_rank;
-use super::{Barrier, Smem};
+use super::{Barrier, Smem, here};
 use crate::pages::TmaGather;
 use crate::tma::{SPAN, TmaTile};
 use core::arch::asm;
@@ -85,10 +85,12 @@ where
     let mut row = 0;
     while row < rows as u32 {
         let (page, y) = from.at(row);
+        // computed here: as variables of the loop, the addresses of all slabs would each take a register
+        let (at, column) = (dst.add(row as usize * SPAN).here(), here(from.x));
         let mut slab = 0;
         while slab < const { C * size_of::<T>() / SPAN } {
-            let to = dst.add(slab * rows * SPAN + row as usize * SPAN);
-            let x = from.x + (slab * (SPAN / size_of::<T>())) as u32;
+            let to = at.add(slab * rows * SPAN);
+            let x = column + (slab * (SPAN / size_of::<T>())) as u32;
             // SAFETY: the caller's; the box lies in the tile.
             unsafe {
                 asm!("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [{0}], [{1}, {{{3}, {4}, {5}}}], [{2}];",

@@ -100,17 +100,41 @@ where
     label = "`{Self}` is not owned",
     note = "give the group the `FullSlot` or `Packed` itself, not a reference to it: `wait_with` gives it back"
 )]
-pub unsafe trait Resident {}
+pub unsafe trait Resident: Sized {
+    /// Lets go of it right behind a wait for the products that read it. The warpgroup has waited together, so slots are
+    /// released without a barrier, as by [`Mma::step`].
+    #[doc(hidden)]
+    #[inline(always)]
+    fn retire(self) {}
+}
 // SAFETY: nothing.
 unsafe impl Resident for () {}
 // SAFETY: a leaked slot is never released.
-unsafe impl<S: Stage, const STAGES: usize> Resident for FullSlot<'_, S, STAGES> {}
+unsafe impl<S: Stage, const STAGES: usize> Resident for FullSlot<'_, S, STAGES> {
+    #[inline(always)]
+    fn retire(self) {
+        ManuallyDrop::new(self.release).sign()
+    }
+}
 // SAFETY: registers.
 unsafe impl<T, const K: usize> Resident for Packed<T, K> where Width<K>: Wgmma {}
 // SAFETY: both.
-unsafe impl<A: Resident, B: Resident> Resident for (A, B) {}
+unsafe impl<A: Resident, B: Resident> Resident for (A, B) {
+    #[inline(always)]
+    fn retire(self) {
+        self.0.retire();
+        self.1.retire();
+    }
+}
 // SAFETY: all three.
-unsafe impl<A: Resident, B: Resident, C: Resident> Resident for (A, B, C) {}
+unsafe impl<A: Resident, B: Resident, C: Resident> Resident for (A, B, C) {
+    #[inline(always)]
+    fn retire(self) {
+        self.0.retire();
+        self.1.retire();
+        self.2.retire();
+    }
+}
 
 /// Products in flight: they own the accumulator they write, the last slot they read, and what else they read (`R`).
 ///
@@ -285,25 +309,39 @@ where
         let Mma { acc, held, flying, pending, resident, _p } = self;
         Mma { acc, held, flying, pending, resident: (resident, more), _p }
     }
-    /// Starts `acc += A B` on tiles of `more`, which the group takes in place of what was resident. Waits for the products
-    /// before these, and gives back what they read.
+    /// Starts `newer += A B` on tiles that `newer` owns, and then waits for this group, leaving those products in flight.
+    /// Gives back the accumulator, what `split` keeps of what was resident, and `newer`; the rest is let go of.
     #[inline(always)]
-    pub fn then<T: MmaElement, Q: Resident, const K: usize, M: Major>(
+    pub fn wait_behind<T: MmaElement, Q: Resident, G, D: Resident, const W: usize, const K: usize, M: Major>(
         self,
-        more: Q,
-        pick: impl for<'s> FnOnce(&'s Q) -> (Rows<'s, T, K, H>, Right<'s, T, N, K, M>),
-    ) -> (Mma<'p, N, H, Q>, R) {
-        let Mma { mut acc, held, flying, mut pending, resident, _p } = self;
-        let (a, b) = pick(&more);
-        // SAFETY: what is resident stays so until these products have retired: the group owns it.
-        unsafe { backend::issue::<T, N, K, H, M>(&mut acc.regs, &mut pending, &a, &b) };
-        // products retire in order: with only the newest commit pending, none reads the old residents
-        backend::wait::<1>();
+        mut newer: Mma<'p, W, 1, Q>,
+        pick: impl for<'s> FnOnce(&'s Q) -> (Rows<'s, T, K>, Right<'s, T, W, K, M>),
+        split: impl FnOnce(R) -> (G, D) + Copy + 'static,
+    ) -> (Acc<N, H>, G, Mma<'p, W, 1, Q>)
+    where
+        Width<W>: Wgmma,
+    {
+        newer.multiply(pick);
+        let Mma { mut acc, held, flying, mut pending, resident, .. } = self;
+        // products retire in order: with only the newest commit pending, and that is `newer`'s, all of this group's have
+        backend::settle_before::<N, H>(&mut acc.regs, &mut pending);
+        core::mem::forget(flying);
         if let Some(held) = held {
-            // SAFETY: as above.
+            // SAFETY: nothing of this group is in flight.
             unsafe { held.retired() }
         }
-        (Mma { acc, held: None, flying, pending, resident: more, _p }, resident)
+        let (kept, done) = split(resident);
+        done.retire();
+        (acc, kept, newer)
+    }
+    /// Waits for all products, and gives back the accumulator and what `split` keeps of what was resident; the rest is let
+    /// go of.
+    #[inline(always)]
+    pub fn wait_split<G, D: Resident>(self, split: impl FnOnce(R) -> (G, D) + Copy + 'static) -> (Acc<N, H>, G) {
+        let (acc, resident) = self.wait_with();
+        let (kept, done) = split(resident);
+        done.retire();
+        (acc, kept)
     }
     /// Waits for all products, and gives back the accumulator and what was resident.
     #[inline(always)]
@@ -320,7 +358,9 @@ where
     /// Waits for all products, gives the accumulator back, and lets go of what was resident.
     #[inline(always)]
     pub fn wait(self) -> Acc<N, H> {
-        self.wait_with().0
+        let (acc, resident) = self.wait_with();
+        resident.retire();
+        acc
     }
 }
 

@@ -64,12 +64,12 @@ impl<'a, T: Element, const BOX: usize, const N: usize> TmaPages<'a, T, BOX, N> {
     pub fn page_rows(&self) -> u32 {
         self.raw.rows
     }
-    /// The rows from `first` on that `list` names. The number of the first page is read here, so that it is there when
-    /// the copy begins. What no entry of the list names, or one that is not a page's number, reads as zeros.
+    /// The rows from `first` on that `list` names. What no entry of the list names, or one that is not a page's number, reads
+    /// as zeros. The list is read when the copy begins.
     #[inline(always)]
     pub fn gather(&self, list: Strip<'a, i32, 1, 1>, first: u32) -> TmaGather<'a, T, N> {
         let () = Self::VALID;
-        let mut gather = TmaGather {
+        TmaGather {
             #[cfg(not(target_arch = "nvptx64"))]
             base: self.base,
             #[cfg(target_arch = "nvptx64")]
@@ -77,13 +77,10 @@ impl<'a, T: Element, const BOX: usize, const N: usize> TmaPages<'a, T, BOX, N> {
             raw: self.raw,
             list,
             first,
-            page: i32::MAX,
             high: page_box(self.raw.rows, BOX as u32),
             x: 0,
             _p: PhantomData,
-        };
-        gather.page = gather.page_of(first).0;
-        gather
+        }
     }
 }
 
@@ -132,8 +129,6 @@ pub struct TmaGather<'a, T, const N: usize> {
     pub(crate) raw: RawView,
     list: Strip<'a, i32, 1, 1>,
     first: u32,
-    /// The page of the first row.
-    page: i32,
     /// Rows copied at once.
     pub(crate) high: u32,
     pub(crate) x: u32,
@@ -163,7 +158,6 @@ impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
             raw: self.raw,
             list: self.list,
             first: self.first,
-            page: self.page,
             high: self.high,
             x: self.x + FROM as u32,
             _p: PhantomData,
@@ -172,27 +166,22 @@ impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
     /// Nothing but zeros.
     #[inline(always)]
     pub(crate) fn nowhere(self) -> Self {
-        TmaGather { raw: RawView { slabs: 0, ..self.raw }, page: i32::MAX, ..self }
+        TmaGather { raw: RawView { slabs: 0, ..self.raw }, ..self }
     }
-    /// The page of row `row` of the list, and the row in it. 2^31 - 1 is no page.
+    /// Asks for the rows to be brought into the L2 cache: a hint.
     #[inline(always)]
-    fn page_of(&self, row: u32) -> (i32, u32) {
-        let rows = self.raw.rows;
+    pub fn prefetch<const ROWS: usize>(self, _wg: &mut crate::roles::WarpGroup) {
+        // SAFETY: by the whole warpgroup, whose token this is.
+        unsafe { crate::backend::prefetch::<T, N>(&self, ROWS) }
+    }
+    /// The page and the row in it of row `row` of this source. 2^31 - 1 is no page.
+    #[inline(always)]
+    pub(crate) fn at(&self, row: u32) -> (i32, u32) {
+        let (row, rows) = (self.first.wrapping_add(row), self.raw.rows);
         let entry = if rows == 64 { row / 64 } else { row.checked_div(rows).unwrap_or(u32::MAX) };
         let page = self.list.entry(entry).unwrap_or(i32::MAX);
         // as an unsigned number, a negative one is no page's either
         let page = if (page as u32) < self.raw.slabs { page } else { i32::MAX };
         (page, row.wrapping_sub(entry.wrapping_mul(rows)))
-    }
-    /// The page and the row in it of row `row` of this source.
-    #[inline(always)]
-    pub(crate) fn at(&self, row: u32) -> (i32, u32) {
-        let row_in_list = self.first.wrapping_add(row);
-        if row == 0 {
-            let rows = self.raw.rows;
-            let y = if rows == 64 { row_in_list % 64 } else { row_in_list.checked_rem(rows).unwrap_or(0) };
-            return (self.page, y);
-        }
-        self.page_of(row_in_list)
     }
 }

@@ -139,43 +139,45 @@ pub fn paged<T: MmaElement>(
                         let mut logits = logits.with(k0_right.next());
                         logits.multiply(|(((q, _), _), k)| (q.columns::<256, 256>().rows(), k.columns::<0, 256>().all()));
                         logits.multiply_packed(|(((_, rope), _), k)| (rope, k.columns::<256, 64>().all()));
-                        let (s, ((q, k), k_right)) = logits.wait_with();
-                        drop(k_right);
+                        let next = first + 2 * BLOCK;
+                        if next < stop {
+                            kv.gather(pages, next).prefetch::<64>(wg);
+                        }
+                        let (s, (q, k)) = logits.wait_split(|((q, left), right)| ((q, left), right));
                         of_q = q;
                         let s = mask.scale(s, first, scale);
+                        first = next;
 
                         // softmax on the running maximum, which the other warpgroup will raise
                         let raised = max.max(s.row_max(wg));
                         let shrink = max.zip(raised, |old, new| exp2(old - new));
                         let p = s.map_rows(raised, |x, max| exp2(x - max));
+                        let packed = p.pack::<T>();
                         stats_out.fill(wg).store(wg, &(raised, shrink));
+                        p_out.fill(wg).store(wg, &packed);
                         sum = sum * shrink + p.row_sum(wg);
                         o = o.map_rows(shrink, |x, s| x * s);
-                        let mut products = wg.mma_with(o, (p.pack::<T>(), k));
+                        let mut products = wg.mma_with(o, (packed, k));
                         products.multiply_packed(|(p, k)| (p, k.t()));
-                        let ahead = kv.gather(pages, first + 2 * BLOCK);
+                        o = products.wait();
+                        if first < stop {
+                            k0_fill.fill(wg).gather_rows(wg, kv.gather(pages, first).columns::<0, 256>(), stop - first);
+                        }
 
-                        // the other warpgroup has raised it: what it gets, and what was summed here, is scaled by that
+                        // the other warpgroup has raised it: what was summed here is scaled by that
                         let stats = stats_in.next();
                         let shrink = stats.1.read(wg);
                         max = stats.0.read(wg);
                         drop(stats);
                         sum = sum * shrink;
-                        p_out.fill(wg).store(wg, &p.map_rows(shrink, |p, s| p * s).pack::<T>());
-                        o = products.wait();
-                        if first + 2 * BLOCK < stop {
-                            k0_fill.fill(wg).gather_rows(wg, ahead.columns::<0, 256>(), stop - (first + 2 * BLOCK));
-                        }
                         o = o.map_rows(shrink, |x, s| x * s);
-
                         let mut products = wg.mma_with(o, (p_in.next(), k1_left.next()));
                         products.multiply(|(p, k)| (p.rows(), k.t()));
-                        let ahead = kv.gather(pages, first + 3 * BLOCK);
                         o = products.wait();
-                        first += 2 * BLOCK;
                         if first < stop {
                             let second = first + BLOCK;
-                            k1_fill.fill(wg).gather_rows(wg, ahead.columns::<0, 256>(), stop.saturating_sub(second));
+                            let left = stop.saturating_sub(second);
+                            k1_fill.fill(wg).gather_rows(wg, kv.gather(pages, second).columns::<0, 256>(), left);
                         }
                     }
                     stats_out.fill(wg).store(wg, &(sum, sum));
@@ -226,38 +228,45 @@ pub fn paged<T: MmaElement>(
                         let mut logits = logits.with(k1_right.next());
                         logits.multiply(|(((q, _), _), k)| (q.columns::<256, 256>().rows(), k.columns::<0, 256>().all()));
                         logits.multiply_packed(|(((_, rope), _), k)| (rope, k.columns::<256, 64>().all()));
-                        let (s, ((q, k_left), k)) = logits.wait_with();
-                        drop(k_left);
-                        of_q = q;
-                        let s = mask.scale(s, first, scale);
+                        let next = first + 2 * BLOCK;
+                        if next < stop {
+                            kv.gather(pages, next).prefetch::<64>(wg);
+                        }
 
+                        // the other's probabilities, on its maximum: behind the logits, and while their softmax is computed
                         let stats = stats_in.next();
                         let (max, before) = (stats.0.read(wg), stats.1.read(wg));
                         drop(stats);
+                        o = o.map_rows(before, |x, s| x * s);
+                        let products = wg.mma_with(o, (p_in.next(), k0_right.next()));
+                        let (s, (q, k), products) = logits.wait_behind(
+                            products,
+                            |(p, k)| (p.rows(), k.columns::<0, 256>().t()),
+                            |((q, left), right)| ((q, right), left),
+                        );
+                        of_q = q;
+                        let s = mask.scale(s, first, scale);
+                        first = next;
                         let raised = max.max(s.row_max(wg));
                         let shrink = max.zip(raised, |old, new| exp2(old - new));
                         let p = s.map_rows(raised, |x, max| exp2(x - max));
+                        let packed = p.pack::<T>();
                         stats_out.fill(wg).store(wg, &(raised, shrink));
+                        p_out.fill(wg).store(wg, &packed);
                         sum = sum * before * shrink + p.row_sum(wg);
-                        o = o.map_rows(before * shrink, |x, s| x * s);
-                        let mut products = wg.mma_with(o, (p.pack::<T>(), k));
-                        products.multiply_packed(|(p, k)| (p, k.columns::<0, 256>().t()));
-                        p_out.fill(wg).store(wg, &p.pack::<T>());
-                        let ahead = (kv.gather(pages, first + BLOCK), kv.gather(pages, first + 2 * BLOCK));
-
-                        let (products, own) = products.then(
-                            (p_in.next(), k0_right.next()),
-                            |(p, k)| (p.rows(), k.columns::<0, 256>().t()),
-                        );
-                        drop(own);
-                        first += 2 * BLOCK;
-                        if first < stop + BLOCK {
-                            let left = stop.saturating_sub(first);
-                            k1_fill.fill(wg).gather_rows(wg, ahead.1.columns::<256, 320>(), left);
-                        }
                         o = products.wait();
                         if first < stop + BLOCK {
-                            k0_fill.fill(wg).gather_rows(wg, ahead.0.columns::<256, 320>(), stop - (first - BLOCK));
+                            let block = first - BLOCK;
+                            k0_fill.fill(wg).gather_rows(wg, kv.gather(pages, block).columns::<256, 320>(), stop - block);
+                        }
+
+                        o = o.map_rows(shrink, |x, s| x * s);
+                        let mut products = wg.mma_with(o, (packed, k));
+                        products.multiply_packed(|(p, k)| (p, k.columns::<0, 256>().t()));
+                        o = products.wait();
+                        if first < stop + BLOCK {
+                            let left = stop.saturating_sub(first);
+                            k1_fill.fill(wg).gather_rows(wg, kv.gather(pages, first).columns::<256, 320>(), left);
                         }
                     }
                     stats_out.fill(wg).store(wg, &(sum, sum));

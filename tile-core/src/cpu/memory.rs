@@ -155,6 +155,12 @@ pub(crate) unsafe fn gather<T: Element, const C: usize>(
     }
 }
 
+/// A hint.
+///
+/// # Safety
+/// None needed.
+pub(crate) unsafe fn prefetch<T: Element, const C: usize>(_: &TmaGather<'_, T, C>, _rows: usize) {}
+
 /// As [`load`], into all `K` blocks of the cluster.
 ///
 /// # Safety

@@ -185,6 +185,16 @@ where
     pending.compute(regs);
 }
 
+/// As [`settle`]: what another group put off stays with it.
+pub(crate) fn settle_before<const N: usize, const H: usize>(
+    regs: &mut [<Width<N> as Wgmma>::Regs; H],
+    pending: &mut Pending,
+) where
+    Width<N>: Wgmma,
+{
+    pending.compute(regs);
+}
+
 /// Nothing runs by itself.
 pub(crate) fn wait<const N: u64>() {}
 

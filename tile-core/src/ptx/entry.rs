@@ -254,6 +254,19 @@ where
     }
 }
 
+/// As [`settle`], but the newest commit stays in flight, which is another group's.
+#[inline(always)]
+pub(crate) fn settle_before<const N: usize, const H: usize>(regs: &mut [<Width<N> as Wgmma>::Regs; H], _: &mut Pending)
+where
+    Width<N>: Wgmma,
+{
+    super::wait::<1>();
+    tie_after_wait::<Width<N>>(&mut regs[0]);
+    if H > 1 {
+        tie_after_wait::<Width<N>>(&mut regs[H - 1]);
+    }
+}
+
 /// `H` values of `make`, one or two, without a loop.
 #[inline(always)]
 pub(crate) fn stack<R: Copy, const H: usize>(make: impl Fn() -> R) -> [R; H] {

@@ -74,7 +74,7 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     }
     if right && !o.check {
         if wanted("mla") {
-            mla::time(&stream, o)?;
+            mla::time(&stream, o, &mut report)?;
         }
         if wanted("launch") {
             launch::time(&stream, &mut report)?;

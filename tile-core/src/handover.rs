@@ -12,7 +12,8 @@ use crate::element::Element;
 use crate::pages::TmaGather;
 use crate::pipeline::{Consumer, Lent, Pipeline};
 use crate::roles::WarpGroup;
-use crate::shared::{Load, Shared, SharedTile, Stage, Store};
+use crate::shared::{BySlab, Load, Shared, SharedTile, Stage, Store};
+use crate::tma::SPAN;
 
 /// Shared memory for the hand-over of a pipeline's consuming end between two warpgroups: a `#[shared]` parameter. See
 /// [`Cta::ping_pong`](crate::roles::Cta::ping_pong).
@@ -213,10 +214,18 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> GroupFill<
         if rows >= R as u32 {
             return self.load(wg, source);
         }
-        // SAFETY: the tile of this slot; its bytes are expected.
-        self.copy_and_zero(wg, rows, |tile, bar| unsafe { tile.load(source, bar) })
+        // SAFETY: the tile of this slot, which is free; its bytes are expected.
+        unsafe {
+            let tile = self.from.ring.stage(self.from.slot);
+            let base = tile.base;
+            self.from.copy_and_zero::<T>(wg, base, [R, C], rows, |bar| tile.load(source, bar))
+        }
     }
+}
 
+impl<T: Element, const R: usize, const C: usize, const STAGES: usize>
+    GroupFill<'_, '_, BySlab<SharedTile<T, R, C>>, STAGES>
+{
     /// As [`load`](GroupFill::load), of rows that lie in pages.
     #[inline(always)]
     pub fn gather(self, wg: &mut WarpGroup, source: TmaGather<'_, T, C>) {
@@ -224,12 +233,21 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> GroupFill<
         let full = p.ring.full(p.slot);
         // as in `load`
         backend::meet(wg.index());
-        // SAFETY: every consumer of the slot has released it; by one thread, and the bytes are expected.
+        // SAFETY: every consumer of the slot has released it; by one thread, and each slab's bytes are expected at its own
+        // barrier.
         unsafe {
             backend::by_one_thread(|| {
-                full.expect(SharedTile::<T, R, C>::BYTES);
-                backend::gather::<T, C>(p.ring.stage(p.slot).base, &source, R, full);
-                full.filled(1);
+                let mut part = 0;
+                while part < const { BySlab::<SharedTile<T, R, C>>::PARTS } {
+                    full.part(part).expect(R * SPAN);
+                    part += 1;
+                }
+                backend::gather::<T, C>(p.ring.stage(p.slot).base, &source, R, full, 1);
+                let mut part = 0;
+                while part < const { BySlab::<SharedTile<T, R, C>>::PARTS } {
+                    full.part(part).filled(1);
+                    part += 1;
+                }
             })
         }
         p.advance();
@@ -242,34 +260,53 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> GroupFill<
         if rows == 0 || rows >= R as u32 {
             return self.gather(wg, if rows == 0 { source.nowhere() } else { source });
         }
-        // SAFETY: the tile of this slot; its bytes are expected.
-        self.copy_and_zero(wg, rows, |tile, bar| unsafe { backend::gather::<T, C>(tile.base, &source, R, bar) })
-    }
-
-    #[inline(always)]
-    fn copy_and_zero(self, wg: &mut WarpGroup, rows: u32, copy: impl FnOnce(SharedTile<T, R, C>, Barrier)) {
-        let p = self.from;
-        let (full, landed) = (p.ring.full(p.slot), p.ring.landed());
-        // SAFETY: as above. Nobody but this warpgroup touches the slot before it is published.
+        // SAFETY: the tile of this slot, which is free; its bytes are expected.
         unsafe {
-            let tile = p.ring.stage(p.slot);
+            let base = self.from.ring.stage(self.from.slot).base;
+            let copy = |bar| backend::gather::<T, C>(base, &source, R, bar, 0);
+            self.from.copy_and_zero::<T>(wg, base, [R, C], rows, copy)
+        }
+    }
+}
+
+impl<S: Stage, const STAGES: usize> GroupProducer<'_, S, STAGES> {
+    /// Copies to the next slot, waits for the copy, zeroes the rows from `rows` on and publishes the slot.
+    ///
+    /// # Safety
+    /// The slot is empty and holds a tile of `height` x `width` elements at `base`; `copy` brings all of its bytes.
+    #[inline(always)]
+    unsafe fn copy_and_zero<T: Element>(
+        &mut self,
+        wg: &mut WarpGroup,
+        base: Smem,
+        [height, width]: [usize; 2],
+        rows: u32,
+        copy: impl FnOnce(Barrier),
+    ) {
+        let (full, landed, times) =
+            (self.ring.full(self.slot), self.ring.landed(), self.ring.landings());
+        // SAFETY: the caller's. Nobody but this warpgroup touches the slot before it is published.
+        unsafe {
             backend::by_one_thread(|| {
-                landed.expect(SharedTile::<T, R, C>::BYTES);
-                copy(p.ring.stage(p.slot), landed);
+                landed.expect(S::BYTES);
+                copy(landed);
                 landed.filled(1);
             });
             // how often it was waited for is kept in memory: that is rare, and registers are not
-            let times = p.ring.landings();
             let phase = times.load_u32();
             landed.wait::<1>(phase, 1, "a warpgroup waits for its own copy");
-            backend::zero_rows::<T>(wg, tile.base, R, C, rows);
+            backend::zero_rows::<T>(wg, base, height, width, rows);
             backend::meet(wg.index());
             backend::by_one_thread(|| {
                 times.store_u32(phase.wrapping_add(1));
-                backend::publish(full)
+                let mut part = 0;
+                while part < const { S::PARTS } {
+                    backend::publish(full.part(part));
+                    part += 1;
+                }
             });
         }
-        p.advance();
+        self.advance();
     }
 }
 

@@ -86,7 +86,7 @@ pub mod prelude {
     pub use crate::roles::{Cta, Output, WarpGroup};
     pub use crate::rows::AccRows;
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule, Strips};
-    pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
+    pub use crate::shared::{BySlab, Multicast, SharedRow, SharedTile, Staging};
     pub use crate::tile::{Fetched, PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
     pub use crate::view::{Strip, StripMut, TileMut, TileRef, Tiles, TilesMut};

@@ -10,9 +10,10 @@
 //! a step waits until only the newest commit is pending, and that is its own; every other wait is for none at all.
 
 use crate::backend::{self, MmaElement, NotShared, Pack16, Wgmma, Width};
-use crate::pipeline::{FullSlot, Release};
+use crate::element::Element;
+use crate::pipeline::{FullSlot, Landing, Release, RightLanding};
 use crate::roles::WarpGroup;
-use crate::shared::{Major, Right, Rows, Stage};
+use crate::shared::{BySlab, Major, Right, Rows, SharedTile, Stage};
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
@@ -106,24 +107,64 @@ pub unsafe trait Resident: Sized {
     #[doc(hidden)]
     #[inline(always)]
     fn retire(self) {}
+    /// The same when all of it has landed.
+    #[doc(hidden)]
+    type Landed: Resident;
+    #[doc(hidden)]
+    fn land(self) -> Self::Landed;
 }
 // SAFETY: nothing.
-unsafe impl Resident for () {}
+unsafe impl Resident for () {
+    type Landed = ();
+    #[inline(always)]
+    fn land(self) {}
+}
 // SAFETY: a leaked slot is never released.
 unsafe impl<S: Stage, const STAGES: usize> Resident for FullSlot<'_, S, STAGES> {
     #[inline(always)]
     fn retire(self) {
         ManuallyDrop::new(self.release).sign()
     }
+    type Landed = Self;
+    #[inline(always)]
+    fn land(self) -> Self {
+        self
+    }
+}
+// SAFETY: a leaked slot is never released; dropped or retired, it is waited for.
+unsafe impl<'p, T: Element, const R: usize, const C: usize, const STAGES: usize> Resident for Landing<'p, T, R, C, STAGES> {
+    #[inline(always)]
+    fn retire(self) {
+        self.wait().retire()
+    }
+    type Landed = FullSlot<'p, BySlab<SharedTile<T, R, C>>, STAGES>;
+    #[inline(always)]
+    fn land(self) -> Self::Landed {
+        self.wait()
+    }
 }
 // SAFETY: registers.
-unsafe impl<T, const K: usize> Resident for Packed<T, K> where Width<K>: Wgmma {}
+unsafe impl<T, const K: usize> Resident for Packed<T, K>
+where
+    Width<K>: Wgmma,
+{
+    type Landed = Self;
+    #[inline(always)]
+    fn land(self) -> Self {
+        self
+    }
+}
 // SAFETY: both.
 unsafe impl<A: Resident, B: Resident> Resident for (A, B) {
     #[inline(always)]
     fn retire(self) {
         self.0.retire();
         self.1.retire();
+    }
+    type Landed = (A::Landed, B::Landed);
+    #[inline(always)]
+    fn land(self) -> Self::Landed {
+        (self.0.land(), self.1.land())
     }
 }
 // SAFETY: all three.
@@ -133,6 +174,11 @@ unsafe impl<A: Resident, B: Resident, C: Resident> Resident for (A, B, C) {
         self.0.retire();
         self.1.retire();
         self.2.retire();
+    }
+    type Landed = (A::Landed, B::Landed, C::Landed);
+    #[inline(always)]
+    fn land(self) -> Self::Landed {
+        (self.0.land(), self.1.land(), self.2.land())
     }
 }
 
@@ -303,6 +349,12 @@ where
         // SAFETY: what is resident stays so until these products have retired.
         unsafe { backend::issue::<T, N, K, H, M>(&mut self.acc.regs, &mut self.pending, &a, &b) }
     }
+    /// Waits until all slots that still land are full.
+    #[inline(always)]
+    pub fn landed(self) -> Mma<'p, N, H, R::Landed> {
+        let Mma { acc, held, flying, pending, resident, _p } = self;
+        Mma { acc, held, flying, pending, resident: resident.land(), _p }
+    }
     /// Takes more into the group, for the products that follow.
     #[inline(always)]
     pub fn with<Q: Resident>(self, more: Q) -> Mma<'p, N, H, (R, Q)> {
@@ -368,6 +420,16 @@ impl<const N: usize, R: Resident> Mma<'_, N, 1, R>
 where
     Width<N>: Wgmma,
 {
+    /// As [`multiply`](Mma::multiply), with a right operand that still lands: each slab is multiplied when it is there.
+    #[inline(always)]
+    pub fn multiply_landing<T: MmaElement, const K: usize>(
+        &mut self,
+        pick: impl for<'s> FnOnce(&'s R) -> (Rows<'s, T, K>, RightLanding<'s, T, N, K>),
+    ) {
+        let (a, b) = pick(&self.resident);
+        // SAFETY: what is resident stays so until these products have retired, and a slab is read when it has landed.
+        unsafe { backend::issue_landing::<T, N, K>(&mut self.acc.regs[0], &mut self.pending, &a, &b) }
+    }
     /// As [`multiply`](Mma::multiply), the left operand being resident in registers.
     #[inline(always)]
     pub fn multiply_packed<T: MmaElement, const K: usize, M: Major>(

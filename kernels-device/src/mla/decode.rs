@@ -19,7 +19,7 @@
 
 use tilewright::prelude::*;
 
-use super::{BLOCK, ROWS, Segment, segment};
+use super::{BLOCK, ROWS, Segment, keys, segment};
 
 /// Below every logit in use, and above every masked one.
 const LOW: f32 = -1e30;
@@ -79,10 +79,10 @@ impl Mask {
 pub fn paged<T: MmaElement>(
     cta: Cta<256>,
     #[shared] q_ring: Pipeline<SharedTile<T, 64, 512>, 1>,
-    #[shared] k0_left: Pipeline<SharedTile<T, 64, 256>, 1>,
-    #[shared] k0_right: Pipeline<SharedTile<T, 64, 320>, 1>,
-    #[shared] k1_left: Pipeline<SharedTile<T, 64, 256>, 1>,
-    #[shared] k1_right: Pipeline<SharedTile<T, 64, 320>, 1>,
+    #[shared] k0_left: Pipeline<BySlab<SharedTile<T, 64, 256>>, 1>,
+    #[shared] k0_right: Pipeline<BySlab<SharedTile<T, 64, 320>>, 1>,
+    #[shared] k1_left: Pipeline<BySlab<SharedTile<T, 64, 256>>, 1>,
+    #[shared] k1_right: Pipeline<BySlab<SharedTile<T, 64, 320>>, 1>,
     #[shared] p0_ring: Pipeline<SharedTile<T, 64, 64>, 1>,
     #[shared] p1_ring: Pipeline<SharedTile<T, 64, 64>, 1>,
     #[shared] stats0_ring: Pipeline<(SharedRow, SharedRow), 1>,
@@ -114,87 +114,105 @@ pub fn paged<T: MmaElement>(
             for ticket in tickets {
                 let part = ticket.checked_div(row_blocks).unwrap_or(0);
                 let row_block = ticket - part * row_blocks;
-                let mut request = plan.tile(part, 0).scalar(wg);
-                while let Some(Segment { first: begin, stop, length }) = segment(wg, plan, part, request, lengths, capacity) {
-                    let pages = table.strip(request);
-                    let tile = q.rows_from(request * rows + row_block * ROWS);
-                    let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
-                    let mut first = begin;
-                    q_fill.fill(wg).load(wg, tile.columns::<0, 512>());
-                    p_out.fill(wg).load(wg, tile.columns::<512, 64>());
-                    if first < stop {
-                        k0_fill.fill(wg).gather_rows(wg, kv.gather(pages, first).columns::<0, 256>(), stop - first);
-                        let second = first + BLOCK;
-                        k1_fill.fill(wg).gather_rows(
-                            wg,
-                            kv.gather(pages, second).columns::<0, 256>(),
-                            stop.saturating_sub(second),
-                        );
-                    }
-                    let mut of_q = (q_ring.next(), p_in.next().read(wg));
+                let mut done: Option<Segment> = None;
+                loop {
                     let (mut o, mut max, mut sum) = (Acc::<256>::zero(), AccRows::splat(LOW), AccRows::splat(0.0));
-                    while first < stop {
-                        let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k0_left.next()));
-                        logits.multiply(|((q, _), k)| (q.columns::<0, 256>().rows(), k.all()));
-                        let mut logits = logits.with(k0_right.next());
-                        logits.multiply(|(((q, _), _), k)| (q.columns::<256, 256>().rows(), k.columns::<0, 256>().all()));
-                        logits.multiply_packed(|(((_, rope), _), k)| (rope, k.columns::<256, 64>().all()));
-                        let next = first + 2 * BLOCK;
-                        if next < stop {
-                            kv.gather(pages, next).prefetch::<64>(wg);
-                        }
-                        let (s, (q, k)) = logits.wait_split(|((q, left), right)| ((q, left), right));
-                        of_q = q;
-                        let s = mask.scale(s, first, scale);
-                        first = next;
+                    if let Some(Segment { request, mut first, stop }) = done {
+                        let pages = table.strip(request);
+                        let length = keys(wg, lengths, request, capacity);
+                        let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
+                        let mut of_q = (q_ring.next(), p_in.next().read(wg));
+                        while first < stop {
+                            let mut logits =
+                                wg.mma_with(Acc::<64>::zero(), ((of_q, k0_left.landing()), k0_right.landing()));
+                            logits.multiply_landing(|(((q, _), k), _)| {
+                                (q.columns::<0, 256>().rows(), k.columns::<0, 256>())
+                            });
+                            logits.multiply_landing(|(((q, _), _), k)| {
+                                (q.columns::<256, 256>().rows(), k.columns::<0, 256>())
+                            });
+                            let mut logits = logits.landed();
+                            logits.multiply_packed(|(((_, rope), _), k)| (rope, k.columns::<256, 64>().all()));
+                            let next = first + 2 * BLOCK;
+                            if next < stop {
+                                kv.gather(pages, next).prefetch::<64>(wg);
+                            }
+                            let (s, (q, k)) = logits.wait_split(|((q, left), right)| ((q, left), right));
+                            of_q = q;
+                            let s = mask.scale(s, first, scale);
+                            first = next;
 
-                        // softmax on the running maximum, which the other warpgroup will raise
-                        let raised = max.max(s.row_max(wg));
-                        let shrink = max.zip(raised, |old, new| exp2(old - new));
-                        let p = s.map_rows(raised, |x, max| exp2(x - max));
-                        let packed = p.pack::<T>();
-                        stats_out.fill(wg).store(wg, &(raised, shrink));
-                        p_out.fill(wg).store(wg, &packed);
-                        sum = sum * shrink + p.row_sum(wg);
-                        o = o.map_rows(shrink, |x, s| x * s);
-                        let mut products = wg.mma_with(o, (packed, k));
-                        products.multiply_packed(|(p, k)| (p, k.t()));
-                        o = products.wait();
+                            // softmax on the running maximum, which the other warpgroup will raise
+                            let raised = max.max(s.row_max(wg));
+                            let shrink = max.zip(raised, |old, new| exp2(old - new));
+                            let p = s.map_rows(raised, |x, max| exp2(x - max));
+                            let packed = p.pack::<T>();
+                            stats_out.fill(wg).store(wg, &(raised, shrink));
+                            p_out.fill(wg).store(wg, &packed);
+                            sum = sum * shrink + p.row_sum(wg);
+                            o = o.map_rows(shrink, |x, s| x * s);
+                            let mut products = wg.mma_with(o, (packed, k));
+                            products.multiply_packed(|(p, k)| (p, k.t()));
+                            o = products.wait();
+                            if first < stop {
+                                k0_fill.fill(wg).gather_rows(
+                                    wg,
+                                    kv.gather(pages, first).columns::<0, 256>(),
+                                    stop - first,
+                                );
+                            }
+
+                            // the other warpgroup has raised it: what was summed here is scaled by that
+                            let stats = stats_in.next();
+                            let shrink = stats.1.read(wg);
+                            max = stats.0.read(wg);
+                            drop(stats);
+                            sum = sum * shrink;
+                            o = o.map_rows(shrink, |x, s| x * s);
+                            let mut products = wg.mma_with(o, (p_in.next(), k1_left.next()));
+                            products.multiply(|(p, k)| (p.rows(), k.t()));
+                            o = products.wait();
+                            if first < stop {
+                                let second = first + BLOCK;
+                                let left = stop.saturating_sub(second);
+                                k1_fill.fill(wg).gather_rows(wg, kv.gather(pages, second).columns::<0, 256>(), left);
+                            }
+                        }
+                    }
+
+                    // the next segment's slots are filled before this one's results are stored
+                    let next = segment(wg, plan, part, done.map(|s| s.request), lengths, capacity);
+                    if let Some(Segment { request, first, stop }) = next {
+                        let (pages, second) = (table.strip(request), first + BLOCK);
+                        let tile = q.rows_from(request * rows + row_block * ROWS);
+                        q_fill.fill(wg).load(wg, tile.columns::<0, 512>());
+                        p_out.fill(wg).load(wg, tile.columns::<512, 64>());
                         if first < stop {
                             k0_fill.fill(wg).gather_rows(wg, kv.gather(pages, first).columns::<0, 256>(), stop - first);
-                        }
-
-                        // the other warpgroup has raised it: what was summed here is scaled by that
-                        let stats = stats_in.next();
-                        let shrink = stats.1.read(wg);
-                        max = stats.0.read(wg);
-                        drop(stats);
-                        sum = sum * shrink;
-                        o = o.map_rows(shrink, |x, s| x * s);
-                        let mut products = wg.mma_with(o, (p_in.next(), k1_left.next()));
-                        products.multiply(|(p, k)| (p.rows(), k.t()));
-                        o = products.wait();
-                        if first < stop {
-                            let second = first + BLOCK;
                             let left = stop.saturating_sub(second);
                             k1_fill.fill(wg).gather_rows(wg, kv.gather(pages, second).columns::<0, 256>(), left);
                         }
                     }
-                    stats_out.fill(wg).store(wg, &(sum, sum));
-                    let sum = sum + stats_in.next().0.read(wg);
-                    let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
-                    let o = o.map_rows(share, |x, share| x * share);
-                    let log = max.zip(sum, |max, sum| max + log2(sum));
-                    let tile = request * row_blocks + row_block;
-                    let slot = 2 * ticket + (begin == 0) as u32;
-                    if let Some((out, lse)) = left.claim_with_rows(ticket, tile) {
-                        out.store(wg, o);
-                        lse.store_rows(wg, log.map(|x| x * core::f32::consts::LN_2));
-                    } else if let Some((part, lse)) = parts_left.claim_with_rows(ticket, slot) {
-                        part.store(wg, o);
-                        lse.store_rows(wg, log);
+                    if let Some(Segment { request, first, .. }) = done {
+                        stats_out.fill(wg).store(wg, &(sum, sum));
+                        let sum = sum + stats_in.next().0.read(wg);
+                        let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
+                        let o = o.map_rows(share, |x, share| x * share);
+                        let log = max.zip(sum, |max, sum| max + log2(sum));
+                        if let Some((out, lse)) = left.claim_with_rows(ticket, request * row_blocks + row_block) {
+                            out.store(wg, o);
+                            lse.store_rows(wg, log.map(|x| x * core::f32::consts::LN_2));
+                        } else if let Some((part, lse)) =
+                            parts_left.claim_with_rows(ticket, 2 * ticket + (first == 0) as u32)
+                        {
+                            part.store(wg, o);
+                            lse.store_rows(wg, log);
+                        }
                     }
-                    request += 1;
+                    if next.is_none() {
+                        break;
+                    }
+                    done = next;
                 }
             }
         },
@@ -204,82 +222,102 @@ pub fn paged<T: MmaElement>(
             for ticket in tickets {
                 let part = ticket.checked_div(row_blocks).unwrap_or(0);
                 let row_block = ticket - part * row_blocks;
-                let mut request = plan.tile(part, 0).scalar(wg);
-                while let Some(Segment { first: begin, stop, length }) = segment(wg, plan, part, request, lengths, capacity) {
-                    let pages = table.strip(request);
-                    let tile = q.rows_from(request * rows + row_block * ROWS);
-                    let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
-                    let mut first = begin + BLOCK;
-                    p_out.fill(wg).load(wg, tile.columns::<512, 64>());
-                    if first < stop + BLOCK {
-                        k0_fill.fill(wg).gather_rows(
-                            wg,
-                            kv.gather(pages, first - BLOCK).columns::<256, 320>(),
-                            stop - (first - BLOCK),
-                        );
-                        let left = stop.saturating_sub(first);
-                        k1_fill.fill(wg).gather_rows(wg, kv.gather(pages, first).columns::<256, 320>(), left);
-                    }
-                    let mut of_q = (q_ring.next(), p_in.next().read(wg));
+                let mut done: Option<Segment> = None;
+                loop {
                     let (mut o, mut sum) = (Acc::<256>::zero(), AccRows::splat(0.0));
-                    while first < stop + BLOCK {
-                        let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k1_left.next()));
-                        logits.multiply(|((q, _), k)| (q.columns::<0, 256>().rows(), k.all()));
-                        let mut logits = logits.with(k1_right.next());
-                        logits.multiply(|(((q, _), _), k)| (q.columns::<256, 256>().rows(), k.columns::<0, 256>().all()));
-                        logits.multiply_packed(|(((_, rope), _), k)| (rope, k.columns::<256, 64>().all()));
-                        let next = first + 2 * BLOCK;
-                        if next < stop {
-                            kv.gather(pages, next).prefetch::<64>(wg);
-                        }
+                    if let Some(Segment { request, first, stop }) = done {
+                        let pages = table.strip(request);
+                        let length = keys(wg, lengths, request, capacity);
+                        let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
+                        let mut first = first + BLOCK;
+                        let mut of_q = (q_ring.next(), p_in.next().read(wg));
+                        while first < stop + BLOCK {
+                            let mut logits =
+                                wg.mma_with(Acc::<64>::zero(), ((of_q, k1_left.landing()), k1_right.landing()));
+                            logits.multiply_landing(|(((q, _), k), _)| {
+                                (q.columns::<0, 256>().rows(), k.columns::<0, 256>())
+                            });
+                            logits.multiply_landing(|(((q, _), _), k)| {
+                                (q.columns::<256, 256>().rows(), k.columns::<0, 256>())
+                            });
+                            let mut logits = logits.landed();
+                            logits.multiply_packed(|(((_, rope), _), k)| (rope, k.columns::<256, 64>().all()));
+                            let next = first + 2 * BLOCK;
+                            if next < stop {
+                                kv.gather(pages, next).prefetch::<64>(wg);
+                            }
 
-                        // the other's probabilities, on its maximum: behind the logits, and while their softmax is computed
-                        let stats = stats_in.next();
-                        let (max, before) = (stats.0.read(wg), stats.1.read(wg));
-                        drop(stats);
-                        o = o.map_rows(before, |x, s| x * s);
-                        let products = wg.mma_with(o, (p_in.next(), k0_right.next()));
-                        let (s, (q, k), products) = logits.wait_behind(
-                            products,
-                            |(p, k)| (p.rows(), k.columns::<0, 256>().t()),
-                            |((q, left), right)| ((q, right), left),
-                        );
-                        of_q = q;
-                        let s = mask.scale(s, first, scale);
-                        first = next;
-                        let raised = max.max(s.row_max(wg));
-                        let shrink = max.zip(raised, |old, new| exp2(old - new));
-                        let p = s.map_rows(raised, |x, max| exp2(x - max));
-                        let packed = p.pack::<T>();
-                        stats_out.fill(wg).store(wg, &(raised, shrink));
-                        p_out.fill(wg).store(wg, &packed);
-                        sum = sum * before * shrink + p.row_sum(wg);
-                        o = products.wait();
-                        if first < stop + BLOCK {
-                            let block = first - BLOCK;
-                            k0_fill.fill(wg).gather_rows(wg, kv.gather(pages, block).columns::<256, 320>(), stop - block);
-                        }
+                            // the other's probabilities, on its maximum: behind the logits, and while their softmax is computed
+                            let stats = stats_in.next();
+                            let (max, before) = (stats.0.read(wg), stats.1.read(wg));
+                            drop(stats);
+                            o = o.map_rows(before, |x, s| x * s);
+                            let products = wg.mma_with(o, (p_in.next(), k0_right.next()));
+                            let (s, (q, k), products) = logits.wait_behind(
+                                products,
+                                |(p, k)| (p.rows(), k.columns::<0, 256>().t()),
+                                |((q, left), right)| ((q, right), left),
+                            );
+                            of_q = q;
+                            let s = mask.scale(s, first, scale);
+                            first = next;
+                            let raised = max.max(s.row_max(wg));
+                            let shrink = max.zip(raised, |old, new| exp2(old - new));
+                            let p = s.map_rows(raised, |x, max| exp2(x - max));
+                            let packed = p.pack::<T>();
+                            stats_out.fill(wg).store(wg, &(raised, shrink));
+                            p_out.fill(wg).store(wg, &packed);
+                            sum = sum * before * shrink + p.row_sum(wg);
+                            o = products.wait();
+                            if first < stop + BLOCK {
+                                let block = first - BLOCK;
+                                k0_fill.fill(wg).gather_rows(
+                                    wg,
+                                    kv.gather(pages, block).columns::<256, 320>(),
+                                    stop - block,
+                                );
+                            }
 
-                        o = o.map_rows(shrink, |x, s| x * s);
-                        let mut products = wg.mma_with(o, (packed, k));
-                        products.multiply_packed(|(p, k)| (p, k.columns::<0, 256>().t()));
-                        o = products.wait();
-                        if first < stop + BLOCK {
-                            let left = stop.saturating_sub(first);
-                            k1_fill.fill(wg).gather_rows(wg, kv.gather(pages, first).columns::<256, 320>(), left);
+                            o = o.map_rows(shrink, |x, s| x * s);
+                            let mut products = wg.mma_with(o, (packed, k));
+                            products.multiply_packed(|(p, k)| (p, k.columns::<0, 256>().t()));
+                            o = products.wait();
+                            if first < stop + BLOCK {
+                                let left = stop.saturating_sub(first);
+                                k1_fill.fill(wg).gather_rows(wg, kv.gather(pages, first).columns::<256, 320>(), left);
+                            }
                         }
                     }
-                    stats_out.fill(wg).store(wg, &(sum, sum));
-                    let sum = sum + stats_in.next().0.read(wg);
-                    let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
-                    let o = o.map_rows(share, |x, share| x * share);
-                    let slot = 2 * ticket + (begin == 0) as u32;
-                    if let Some(out) = right.claim(ticket, request * row_blocks + row_block) {
-                        out.store(wg, o);
-                    } else if let Some(part) = parts_right.claim(ticket, slot) {
-                        part.store(wg, o);
+
+                    let next = segment(wg, plan, part, done.map(|s| s.request), lengths, capacity);
+                    if let Some(Segment { request, first, stop }) = next {
+                        let (pages, second) = (table.strip(request), first + BLOCK);
+                        p_out.fill(wg).load(wg, q.rows_from(request * rows + row_block * ROWS).columns::<512, 64>());
+                        if first < stop {
+                            k0_fill.fill(wg).gather_rows(
+                                wg,
+                                kv.gather(pages, first).columns::<256, 320>(),
+                                stop - first,
+                            );
+                            let left = stop.saturating_sub(second);
+                            k1_fill.fill(wg).gather_rows(wg, kv.gather(pages, second).columns::<256, 320>(), left);
+                        }
                     }
-                    request += 1;
+                    if let Some(Segment { request, first, .. }) = done {
+                        stats_out.fill(wg).store(wg, &(sum, sum));
+                        let sum = sum + stats_in.next().0.read(wg);
+                        let share = sum.map(|sum| if sum > 0.0 { reciprocal(sum) } else { 0.0 });
+                        let o = o.map_rows(share, |x, share| x * share);
+                        if let Some(out) = right.claim(ticket, request * row_blocks + row_block) {
+                            out.store(wg, o);
+                        } else if let Some(part) = parts_right.claim(ticket, 2 * ticket + (first == 0) as u32) {
+                            part.store(wg, o);
+                        }
+                    }
+                    if next.is_none() {
+                        break;
+                    }
+                    done = next;
                 }
             }
         },

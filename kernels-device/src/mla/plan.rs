@@ -12,10 +12,10 @@ pub const REQUEST_COST: u32 = 5;
 /// The owner of a request's output if several parts work on it: no ticket is that large.
 pub const NOBODY: u32 = u32::MAX;
 
-/// Blocks of a request of `length` keys.
+/// Keys that count of `length`.
 #[inline(always)]
-fn blocks(length: i32, capacity: u32) -> u32 {
-    if length < 0 { 0 } else { (length as u32).min(capacity).div_ceil(BLOCK) }
+fn keys(length: i32, capacity: u32) -> u32 {
+    if length < 0 { 0 } else { (length as u32).min(capacity) }
 }
 
 /// Writes the next word of a table.
@@ -30,7 +30,7 @@ fn put<'a>(cta: &mut Cta<32>, table: &mut impl Iterator<Item = ((u32, u32), Tile
 ///
 /// Requests follow each other, and a part takes blocks until it has its share; so a request is cut where a part is full.
 /// Cuts are at even blocks, as the warpgroups work on blocks in pairs. `parts` gets the first request of each part, its
-/// first block, the last request and the block after its last; `owners` the one part that does a request, or [`NOBODY`];
+/// first key, the last request and the key after its last; `owners` the one part that does a request, or [`NOBODY`];
 /// `ranges` the first and the last part that work on it. `summary` gets the number of parts in use.
 ///
 /// One block: the walk is short, and made once for all layers.
@@ -48,7 +48,7 @@ pub fn plan(
     let mut total = 0u32;
     let mut r = 0;
     while r < requests {
-        total = total.saturating_add(blocks(lengths.tile(r, 0).value(&mut cta), capacity) + REQUEST_COST);
+        total = total.saturating_add(keys(lengths.tile(r, 0).value(&mut cta), capacity).div_ceil(BLOCK) + REQUEST_COST);
         r += 1;
     }
     // each cut costs a request's price once more, and at most one block by being even
@@ -62,7 +62,8 @@ pub fn plan(
         let (begin_request, begin, mut last, mut end) = (request, done, 0, 0);
         let mut empty = true;
         while request < requests {
-            let rest = blocks(lengths.tile(request, 0).value(&mut cta), capacity) - done;
+            let keys = keys(lengths.tile(request, 0).value(&mut cta), capacity);
+            let rest = keys.div_ceil(BLOCK) - done;
             if rest.saturating_add(REQUEST_COST) > left {
                 let take = left.saturating_sub(REQUEST_COST) & !1;
                 if take > 0 {
@@ -70,12 +71,12 @@ pub fn plan(
                         first_part = part;
                     }
                     done += take;
-                    (last, end, empty) = (request, done, false);
+                    (last, end, empty) = (request, done * BLOCK, false);
                 }
                 break;
             }
             left -= rest + REQUEST_COST;
-            (last, end, empty) = (request, done + rest, false);
+            (last, end, empty) = (request, keys, false);
             let whole = done == 0;
             put(&mut cta, &mut owners, if whole { part } else { NOBODY });
             put(&mut cta, &mut ranges, if whole { part } else { first_part });
@@ -83,7 +84,7 @@ pub fn plan(
             (request, done) = (request + 1, 0);
         }
         put(&mut cta, &mut words, if empty { 1 } else { begin_request });
-        put(&mut cta, &mut words, if empty { 0 } else { begin });
+        put(&mut cta, &mut words, if empty { 0 } else { begin * BLOCK });
         put(&mut cta, &mut words, last);
         put(&mut cta, &mut words, end);
         used += !empty as u32;

@@ -10,6 +10,10 @@ use super::monitor::{note_arrival, wait_until};
 pub struct Barrier(pub(crate) Smem);
 
 impl Barrier {
+    /// The barrier `i` further.
+    pub(crate) fn part(self, i: usize) -> Self {
+        Barrier(self.0.add(8 * i))
+    }
     fn counter<'a>(self) -> &'a AtomicU64 {
         // SAFETY: eight aligned bytes of the arena that are only ever used as this counter, once initialised.
         unsafe { AtomicU64::from_ptr(self.0.ptr.cast()) }

@@ -128,6 +128,7 @@ pub(crate) unsafe fn gather<T: Element, const C: usize>(
     from: &TmaGather<'_, T, C>,
     rows: usize,
     _: Barrier,
+    _apart: usize,
 ) {
     let in_chunk = 16 / size_of::<T>();
     for first in (0..rows).step_by(from.high as usize) {

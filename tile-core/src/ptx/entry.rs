@@ -10,7 +10,8 @@ use super::wgmma::{MmaElement, Wgmma, Width, commit, fence, tie_after_wait};
 use crate::layout::{k_major_descriptor, mn_major_descriptor};
 use crate::mma::Packed;
 use crate::roles::{WarpGroup, warpgroup};
-use crate::shared::{Major, Right, Rows};
+use crate::pipeline::RightLanding;
+use crate::shared::{KMajor, Major, Right, Rows};
 use crate::tma::SPAN;
 
 #[doc(hidden)]
@@ -213,6 +214,30 @@ pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const K: usize, const 
                 T::issue::<Width<N>, M>(&mut regs[H - 1], k_major_descriptor(a.add(64 * SPAN).0), b);
             }
         }
+    });
+    commit();
+}
+
+/// As [`issue`], waiting for each slab of the right operand to land.
+///
+/// # Safety
+/// As for [`issue`], once the slabs have landed.
+#[inline(always)]
+pub(crate) unsafe fn issue_landing<T: MmaElement, const N: usize, const K: usize>(
+    regs: &mut <Width<N> as Wgmma>::Regs,
+    _: &mut Pending,
+    a: &Rows<'_, T, K>,
+    b: &RightLanding<'_, T, N, K>,
+) where
+    Width<N>: Wgmma,
+{
+    let (a_base, b_base) = (a.base.here(), b.right.base.here());
+    slabs!(K * 2 / SPAN, |slab| {
+        b.full.part(slab).wait::<1>(b.phase, 1, "");
+        let (a, b) = (a_base.add(slab * a.slab), right(&b.right, b_base, slab));
+        fence();
+        // SAFETY: the caller's; behind the fence.
+        unsafe { T::issue::<Width<N>, KMajor>(regs, k_major_descriptor(a.0), b) };
     });
     commit();
 }

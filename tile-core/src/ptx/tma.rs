@@ -73,12 +73,13 @@ pub(crate) unsafe fn multicast_box(dst: Smem, map: u64, x: u32, y: u32, bar: Bar
     }
 }
 
-/// Copies `C` columns of `rows` rows, wherever their pages lie, to `dst`, counting their bytes at `bar`.
+/// Copies `C` columns of `rows` rows, wherever their pages lie, to `dst`, counting the bytes of each slab at the barrier
+/// `apart` further than that of the slab before.
 ///
 /// # Safety
-/// By one thread; the tile of `rows` x `C` at `dst` is free and 1024-byte aligned, and `bar` expects its bytes.
+/// By one thread; the tile of `rows` x `C` at `dst` is free and 1024-byte aligned, and the barriers expect its bytes.
 #[inline(always)]
-pub(crate) unsafe fn gather<T, const C: usize>(dst: Smem, from: &TmaGather<'_, T, C>, rows: usize, bar: Barrier)
+pub(crate) unsafe fn gather<T, const C: usize>(dst: Smem, from: &TmaGather<'_, T, C>, rows: usize, bar: Barrier, apart: usize)
 where
     T: crate::element::Element,
 {
@@ -90,7 +91,7 @@ where
         let mut slab = 0;
         while slab < const { C * size_of::<T>() / SPAN } {
             let to = at.add(slab * rows * SPAN);
-            let x = column + (slab * (SPAN / size_of::<T>())) as u32;
+            let (x, bar) = (column + (slab * (SPAN / size_of::<T>())) as u32, bar.part(slab * apart));
             // SAFETY: the caller's; the box lies in the tile.
             unsafe {
                 asm!("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [{0}], [{1}, {{{3}, {4}, {5}}}], [{2}];",

@@ -161,7 +161,10 @@ impl<T: Latent> Case<T> {
             }
         }
         let Case { heads, queries, page_rows, lengths, .. } = self;
-        assert_eq!(bad, 0, "{first}; {heads} heads, {queries} queries, pages of {page_rows}, {parts} parts, {lengths:?}");
+        assert_eq!(
+            bad, 0,
+            "{first}; {heads} heads, {queries} queries, pages of {page_rows}, {parts} parts, {lengths:?}"
+        );
     }
 }
 

@@ -31,7 +31,8 @@ struct Case {
 
 /// Every kind of edge: lengths around a block, cut requests, empty ones, ragged heads, several queries, odd pages.
 pub fn check(stream: &Stream, o: &Options) -> Result<bool, Error> {
-    let case = |heads, queries, page_rows, lengths: &[i32]| Case { heads, queries, page_rows, lengths: lengths.to_vec() };
+    let case =
+        |heads, queries, page_rows, lengths: &[i32]| Case { heads, queries, page_rows, lengths: lengths.to_vec() };
     let all = [
         case(9, 1, 64, &[1, 2, 63, 64, 65, 127, 129, 255, 1000]),
         case(126, 2, 64, &[300, 1, 0]),
@@ -210,6 +211,14 @@ fn time_shape<T: Latent>(
     } else {
         format!("{:.0} GB/s", 1e-3 * (size * 2) as f64 / ours_us)
     };
-    report.add(Row { op: "mla_decode", dtype: T::DTYPE, shape: format!("{b}/{h}/{s}"), ours_us, peer: "copy", peer_us, rate });
+    report.add(Row {
+        op: "mla_decode",
+        dtype: T::DTYPE,
+        shape: format!("{b}/{h}/{s}"),
+        ours_us,
+        peer: "copy",
+        peer_us,
+        rate,
+    });
     Ok(())
 }

@@ -221,6 +221,10 @@ macro_rules! latent {
                 let (rows, tickets) = (problem.rows(), problem.tickets());
                 let Tables { parts: plan, owners, ranges, .. } = tables!(problem, a.plan);
                 let (mut parts, mut part_lse) = a.workspace.split_at(0, 2 * tickets * ROWS as usize * VALUE)?;
+                let [_, page_rows, _] = a.cache.extents();
+                let [_, columns] = a.table.extents();
+                let capacity =
+                    u32::try_from(columns.saturating_mul(page_rows)).unwrap_or(u32::MAX).min(i32::MAX as u32);
                 let owners = owners.reshape([requests, 1])?.tiles().arg("plan")?;
                 let (group, count) = (problem.row_blocks() as u32, tickets as u32);
                 kernel::paged::<$t>::launch(
@@ -242,6 +246,8 @@ macro_rules! latent {
                         a.table.tiles().arg("table")?,
                         a.lengths.reshape([requests, 1])?.tiles().arg("lengths")?,
                         plan.reshape([problem.parts, PART_WORDS as usize])?.tiles()?,
+                        group,
+                        capacity,
                         heads as u32,
                         queries as u32,
                         a.scale * std::f32::consts::LOG2_E,

@@ -9,11 +9,9 @@ use core::marker::PhantomData;
 
 use crate::backend::{self, Barrier, Smem};
 use crate::element::Element;
-use crate::pages::TmaGather;
 use crate::pipeline::{Consumer, Lent, Pipeline};
 use crate::roles::WarpGroup;
-use crate::shared::{BySlab, Load, Shared, SharedTile, Stage, Store};
-use crate::tma::SPAN;
+use crate::shared::{Load, Shared, SharedTile, Stage, Store};
 
 /// Shared memory for the hand-over of a pipeline's consuming end between two warpgroups: a `#[shared]` parameter. See
 /// [`Cta::ping_pong`](crate::roles::Cta::ping_pong).
@@ -214,99 +212,28 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> GroupFill<
         if rows >= R as u32 {
             return self.load(wg, source);
         }
-        // SAFETY: the tile of this slot, which is free; its bytes are expected.
-        unsafe {
-            let tile = self.from.ring.stage(self.from.slot);
-            let base = tile.base;
-            self.from.copy_and_zero::<T>(wg, base, [R, C], rows, |bar| tile.load(source, bar))
-        }
-    }
-}
-
-impl<T: Element, const R: usize, const C: usize, const STAGES: usize>
-    GroupFill<'_, '_, BySlab<SharedTile<T, R, C>>, STAGES>
-{
-    /// As [`load`](GroupFill::load), of rows that lie in pages.
-    #[inline(always)]
-    pub fn gather(self, wg: &mut WarpGroup, source: TmaGather<'_, T, C>) {
         let p = self.from;
-        let full = p.ring.full(p.slot);
-        // as in `load`
-        backend::meet(wg.index());
-        // SAFETY: every consumer of the slot has released it; by one thread, and each slab's bytes are expected at its own
-        // barrier.
+        let (full, landed) = (p.ring.full(p.slot), p.ring.landed());
+        // SAFETY: as above. Nobody but this warpgroup touches the slot before it is published.
         unsafe {
+            let tile = p.ring.stage(p.slot);
             backend::by_one_thread(|| {
-                let mut part = 0;
-                while part < const { BySlab::<SharedTile<T, R, C>>::PARTS } {
-                    full.part(part).expect(R * SPAN);
-                    part += 1;
-                }
-                backend::gather::<T, C>(p.ring.stage(p.slot).base, &source, R, full, 1);
-                let mut part = 0;
-                while part < const { BySlab::<SharedTile<T, R, C>>::PARTS } {
-                    full.part(part).filled(1);
-                    part += 1;
-                }
-            })
-        }
-        p.advance();
-    }
-
-    /// As [`gather`](GroupFill::gather), but only `rows` rows: the others become zero, whatever the pages hold there.
-    /// When that leaves some to be zeroed, and not all, the warpgroup waits for the copy.
-    #[inline(always)]
-    pub fn gather_rows(self, wg: &mut WarpGroup, source: TmaGather<'_, T, C>, rows: u32) {
-        if rows == 0 || rows >= R as u32 {
-            return self.gather(wg, if rows == 0 { source.nowhere() } else { source });
-        }
-        // SAFETY: the tile of this slot, which is free; its bytes are expected.
-        unsafe {
-            let base = self.from.ring.stage(self.from.slot).base;
-            let copy = |bar| backend::gather::<T, C>(base, &source, R, bar, 0);
-            self.from.copy_and_zero::<T>(wg, base, [R, C], rows, copy)
-        }
-    }
-}
-
-impl<S: Stage, const STAGES: usize> GroupProducer<'_, S, STAGES> {
-    /// Copies to the next slot, waits for the copy, zeroes the rows from `rows` on and publishes the slot.
-    ///
-    /// # Safety
-    /// The slot is empty and holds a tile of `height` x `width` elements at `base`; `copy` brings all of its bytes.
-    #[inline(always)]
-    unsafe fn copy_and_zero<T: Element>(
-        &mut self,
-        wg: &mut WarpGroup,
-        base: Smem,
-        [height, width]: [usize; 2],
-        rows: u32,
-        copy: impl FnOnce(Barrier),
-    ) {
-        let (full, landed, times) =
-            (self.ring.full(self.slot), self.ring.landed(), self.ring.landings());
-        // SAFETY: the caller's. Nobody but this warpgroup touches the slot before it is published.
-        unsafe {
-            backend::by_one_thread(|| {
-                landed.expect(S::BYTES);
-                copy(landed);
+                landed.expect(SharedTile::<T, R, C>::BYTES);
+                tile.load(source, landed);
                 landed.filled(1);
             });
             // how often it was waited for is kept in memory: that is rare, and registers are not
+            let times = p.ring.landings();
             let phase = times.load_u32();
             landed.wait::<1>(phase, 1, "a warpgroup waits for its own copy");
-            backend::zero_rows::<T>(wg, base, height, width, rows);
+            backend::zero_rows::<T, 128>(tile.base, R, C, rows);
             backend::meet(wg.index());
             backend::by_one_thread(|| {
                 times.store_u32(phase.wrapping_add(1));
-                let mut part = 0;
-                while part < const { S::PARTS } {
-                    backend::publish(full.part(part));
-                    part += 1;
-                }
+                backend::publish(full)
             });
         }
-        self.advance();
+        p.advance();
     }
 }
 
@@ -371,7 +298,7 @@ unsafe impl<S: Stage, const STAGES: usize> Link for Pipeline<S, STAGES> {
 }
 
 /// A pipeline that both warpgroups read, the one that fills it included. See [`Pipeline::to_both`].
-pub struct ToBoth<S: Stage, const STAGES: usize>(Pipeline<S, STAGES>);
+pub struct ToBoth<S: Stage, const STAGES: usize>(pub(crate) Pipeline<S, STAGES>);
 
 impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
     /// For [`pair`](crate::roles::Cta::pair): read by both warpgroups, where a pipeline is otherwise read by the one that
@@ -416,44 +343,6 @@ unsafe impl<S: Stage, const STAGES: usize> Link for ToBoth<S, STAGES> {
     }
 }
 
-/// A pipeline that the warpgroup that fills it reads, and no other. See [`Pipeline::to_self`].
-pub struct ToSelf<S: Stage, const STAGES: usize>(Pipeline<S, STAGES>);
-
-impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
-    /// For [`pair`](crate::roles::Cta::pair): read by the warpgroup that fills it alone.
-    #[inline(always)]
-    pub fn to_self(self) -> ToSelf<S, STAGES> {
-        ToSelf(self)
-    }
-}
-
-// SAFETY: one producing end, one consuming end; a slot is released once.
-unsafe impl<S: Stage, const STAGES: usize> Link for ToSelf<S, STAGES> {
-    type From<'p>
-        = (GroupProducer<'p, S, STAGES>, Consumer<'p, S, STAGES>)
-    where
-        Self: 'p;
-    type To<'p>
-        = ()
-    where
-        Self: 'p;
-    #[inline(always)]
-    unsafe fn init(&self) {
-        // SAFETY: the caller's.
-        unsafe { Link::init(&self.0) }
-    }
-    #[inline(always)]
-    fn from(&self, index: u32) -> Self::From<'_> {
-        (GroupProducer::new(&self.0, 1), Consumer::at(&self.0, 0, 0, index))
-    }
-    #[inline(always)]
-    fn to(&self, _: u32) -> Self::To<'_> {}
-    #[inline(always)]
-    fn drain(from: Self::From<'_>) {
-        <Pipeline<S, STAGES> as Link>::drain(from.0)
-    }
-}
-
 macro_rules! links {
     ($($l:ident $i:tt),*) => {
         // SAFETY: each by itself.
@@ -483,5 +372,3 @@ macro_rules! links {
 links!(A 0, B 1);
 links!(A 0, B 1, C 2);
 links!(A 0, B 1, C 2, D 3);
-links!(A 0, B 1, C 2, D 3, E 4);
-links!(A 0, B 1, C 2, D 3, E 4, F 5);

@@ -16,7 +16,7 @@
 //! | [`owned`] | outputs shared out by a table on the device |
 //! | [`dot`] | block-level products of such tiles |
 //! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
-//! | [`roles`], [`handover`] | the split of a block into roles, and what they pass to each other |
+//! | [`roles`], [`handover`], [`supply`] | the split of a block into roles, and what they pass to each other |
 //! | [`mma`], [`rows`] | warpgroup products, accumulators and their rows |
 //! | [`mod@kernel`] | what `#[kernel]` makes of a function |
 #![no_std]
@@ -53,6 +53,7 @@ pub mod rows;
 pub mod schedule;
 pub mod shared;
 mod splits;
+pub mod supply;
 pub mod tile;
 pub mod tma;
 pub mod view;
@@ -73,7 +74,7 @@ pub mod prelude {
     pub use crate::backend::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
     pub use crate::dot::{BlockAcc, Stages};
     pub use crate::element::{DType, Element, bf16, f16};
-    pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, ToSelf, Turns};
+    pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, Turns};
     pub use crate::kernel;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::kernel::Kernel;
@@ -83,10 +84,11 @@ pub mod prelude {
     pub use crate::owned::OwnedTiles;
     pub use crate::pages::TmaPages;
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
-    pub use crate::roles::{Cta, Output, WarpGroup};
+    pub use crate::roles::{Cta, Output, Team, WarpGroup};
     pub use crate::rows::AccRows;
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule, Strips};
-    pub use crate::shared::{BySlab, Multicast, SharedRow, SharedTile, Staging};
+    pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
+    pub use crate::supply::{Supplier, SupplyEnd};
     pub use crate::tile::{Fetched, PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
     pub use crate::view::{Strip, StripMut, TileMut, TileRef, Tiles, TilesMut};

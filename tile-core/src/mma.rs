@@ -10,10 +10,9 @@
 //! a step waits until only the newest commit is pending, and that is its own; every other wait is for none at all.
 
 use crate::backend::{self, MmaElement, NotShared, Pack16, Wgmma, Width};
-use crate::element::Element;
-use crate::pipeline::{FullSlot, Landing, Release, RightLanding};
+use crate::pipeline::{FullSlot, Release};
 use crate::roles::WarpGroup;
-use crate::shared::{BySlab, Major, Right, Rows, SharedTile, Stage};
+use crate::shared::{Major, Right, Rows, Stage};
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
@@ -107,64 +106,24 @@ pub unsafe trait Resident: Sized {
     #[doc(hidden)]
     #[inline(always)]
     fn retire(self) {}
-    /// The same when all of it has landed.
-    #[doc(hidden)]
-    type Landed: Resident;
-    #[doc(hidden)]
-    fn land(self) -> Self::Landed;
 }
 // SAFETY: nothing.
-unsafe impl Resident for () {
-    type Landed = ();
-    #[inline(always)]
-    fn land(self) {}
-}
+unsafe impl Resident for () {}
 // SAFETY: a leaked slot is never released.
 unsafe impl<S: Stage, const STAGES: usize> Resident for FullSlot<'_, S, STAGES> {
     #[inline(always)]
     fn retire(self) {
         ManuallyDrop::new(self.release).sign()
     }
-    type Landed = Self;
-    #[inline(always)]
-    fn land(self) -> Self {
-        self
-    }
-}
-// SAFETY: a leaked slot is never released; dropped or retired, it is waited for.
-unsafe impl<'p, T: Element, const R: usize, const C: usize, const STAGES: usize> Resident for Landing<'p, T, R, C, STAGES> {
-    #[inline(always)]
-    fn retire(self) {
-        self.wait().retire()
-    }
-    type Landed = FullSlot<'p, BySlab<SharedTile<T, R, C>>, STAGES>;
-    #[inline(always)]
-    fn land(self) -> Self::Landed {
-        self.wait()
-    }
 }
 // SAFETY: registers.
-unsafe impl<T, const K: usize> Resident for Packed<T, K>
-where
-    Width<K>: Wgmma,
-{
-    type Landed = Self;
-    #[inline(always)]
-    fn land(self) -> Self {
-        self
-    }
-}
+unsafe impl<T, const K: usize> Resident for Packed<T, K> where Width<K>: Wgmma {}
 // SAFETY: both.
 unsafe impl<A: Resident, B: Resident> Resident for (A, B) {
     #[inline(always)]
     fn retire(self) {
         self.0.retire();
         self.1.retire();
-    }
-    type Landed = (A::Landed, B::Landed);
-    #[inline(always)]
-    fn land(self) -> Self::Landed {
-        (self.0.land(), self.1.land())
     }
 }
 // SAFETY: all three.
@@ -174,11 +133,6 @@ unsafe impl<A: Resident, B: Resident, C: Resident> Resident for (A, B, C) {
         self.0.retire();
         self.1.retire();
         self.2.retire();
-    }
-    type Landed = (A::Landed, B::Landed, C::Landed);
-    #[inline(always)]
-    fn land(self) -> Self::Landed {
-        (self.0.land(), self.1.land(), self.2.land())
     }
 }
 
@@ -349,42 +303,11 @@ where
         // SAFETY: what is resident stays so until these products have retired.
         unsafe { backend::issue::<T, N, K, H, M>(&mut self.acc.regs, &mut self.pending, &a, &b) }
     }
-    /// Waits until all slots that still land are full.
-    #[inline(always)]
-    pub fn landed(self) -> Mma<'p, N, H, R::Landed> {
-        let Mma { acc, held, flying, pending, resident, _p } = self;
-        Mma { acc, held, flying, pending, resident: resident.land(), _p }
-    }
     /// Takes more into the group, for the products that follow.
     #[inline(always)]
     pub fn with<Q: Resident>(self, more: Q) -> Mma<'p, N, H, (R, Q)> {
         let Mma { acc, held, flying, pending, resident, _p } = self;
         Mma { acc, held, flying, pending, resident: (resident, more), _p }
-    }
-    /// Starts `newer += A B` on tiles that `newer` owns, and then waits for this group, leaving those products in flight.
-    /// Gives back the accumulator, what `split` keeps of what was resident, and `newer`; the rest is let go of.
-    #[inline(always)]
-    pub fn wait_behind<T: MmaElement, Q: Resident, G, D: Resident, const W: usize, const K: usize, M: Major>(
-        self,
-        mut newer: Mma<'p, W, 1, Q>,
-        pick: impl for<'s> FnOnce(&'s Q) -> (Rows<'s, T, K>, Right<'s, T, W, K, M>),
-        split: impl FnOnce(R) -> (G, D) + Copy + 'static,
-    ) -> (Acc<N, H>, G, Mma<'p, W, 1, Q>)
-    where
-        Width<W>: Wgmma,
-    {
-        newer.multiply(pick);
-        let Mma { mut acc, held, flying, mut pending, resident, .. } = self;
-        // products retire in order: with only the newest commit pending, and that is `newer`'s, all of this group's have
-        backend::settle_before::<N, H>(&mut acc.regs, &mut pending);
-        core::mem::forget(flying);
-        if let Some(held) = held {
-            // SAFETY: nothing of this group is in flight.
-            unsafe { held.retired() }
-        }
-        let (kept, done) = split(resident);
-        done.retire();
-        (acc, kept, newer)
     }
     /// Waits for all products, and gives back the accumulator and what `split` keeps of what was resident; the rest is let
     /// go of.
@@ -420,16 +343,6 @@ impl<const N: usize, R: Resident> Mma<'_, N, 1, R>
 where
     Width<N>: Wgmma,
 {
-    /// As [`multiply`](Mma::multiply), with a right operand that still lands: each slab is multiplied when it is there.
-    #[inline(always)]
-    pub fn multiply_landing<T: MmaElement, const K: usize>(
-        &mut self,
-        pick: impl for<'s> FnOnce(&'s R) -> (Rows<'s, T, K>, RightLanding<'s, T, N, K>),
-    ) {
-        let (a, b) = pick(&self.resident);
-        // SAFETY: what is resident stays so until these products have retired, and a slab is read when it has landed.
-        unsafe { backend::issue_landing::<T, N, K>(&mut self.acc.regs[0], &mut self.pending, &a, &b) }
-    }
     /// As [`multiply`](Mma::multiply), the left operand being resident in registers.
     #[inline(always)]
     pub fn multiply_packed<T: MmaElement, const K: usize, M: Major>(

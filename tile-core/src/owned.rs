@@ -129,8 +129,16 @@ impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
     /// The running block's tickets, in order. They give no right to write.
     #[inline(always)]
     pub fn tickets(&self) -> Tickets {
-        let (next, step) = self.worker();
-        Tickets { next, step, end: self.meta.tickets }
+        Tickets {
+            end: self.meta.tickets,
+            #[cfg(not(target_arch = "nvptx64"))]
+            worker: self.worker(),
+        }
+    }
+    /// Rows of the view (of one slab).
+    #[inline(always)]
+    pub fn rows(&self) -> u32 {
+        self.meta.raw.rows
     }
     #[inline(always)]
     fn part<const W: usize, const ROWS: bool>(&self, first: usize) -> OwnedPart<'a, T, M, N, W, ROWS> {
@@ -145,23 +153,48 @@ impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
     }
 }
 
-/// The tickets of one block, in order.
+/// The tickets of one block, in order: what `for` runs over, in every role.
 #[derive(Clone, Copy, Debug)]
 pub struct Tickets {
-    next: u32,
-    step: u32,
     end: u32,
+    #[cfg(not(target_arch = "nvptx64"))]
+    worker: (u32, u32),
 }
 
-impl Iterator for Tickets {
+impl IntoIterator for Tickets {
+    type Item = u32;
+    type IntoIter = TicketsIter;
+    #[inline(always)]
+    fn into_iter(self) -> TicketsIter {
+        // asked for here, and for each step, rather than kept in registers
+        #[cfg(target_arch = "nvptx64")]
+        let worker = backend::worker_here();
+        #[cfg(not(target_arch = "nvptx64"))]
+        let worker = self.worker;
+        TicketsIter { next: worker.0, tickets: self }
+    }
+}
+
+/// See [`Tickets`].
+#[derive(Clone, Copy, Debug)]
+pub struct TicketsIter {
+    next: u32,
+    tickets: Tickets,
+}
+
+impl Iterator for TicketsIter {
     type Item = u32;
     #[inline(always)]
     fn next(&mut self) -> Option<u32> {
         let ticket = self.next;
-        if ticket >= self.end {
+        if ticket >= self.tickets.end {
             return None;
         }
-        self.next = ticket.saturating_add(self.step);
+        #[cfg(target_arch = "nvptx64")]
+        let worker = backend::worker_here();
+        #[cfg(not(target_arch = "nvptx64"))]
+        let worker = self.tickets.worker;
+        self.next = ticket.saturating_add(worker.1);
         Some(ticket)
     }
 }

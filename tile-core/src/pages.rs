@@ -6,9 +6,9 @@
 use core::marker::PhantomData;
 
 use crate::element::Element;
-use crate::tma::{SPAN, TensorMap};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::tma::TensorMapRequest;
+use crate::tma::{SPAN, TensorMap};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::view::Provenance;
 use crate::view::{RawView, Strip};
@@ -170,8 +170,8 @@ impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
     }
     /// Asks for the rows to be brought into the L2 cache: a hint.
     #[inline(always)]
-    pub fn prefetch<const ROWS: usize>(self, _wg: &mut crate::roles::WarpGroup) {
-        // SAFETY: by the whole warpgroup, whose token this is.
+    pub fn prefetch<const ROWS: usize>(self, _: &mut crate::supply::Supplier) {
+        // SAFETY: by the whole warp, whose token this is.
         unsafe { crate::backend::prefetch::<T, N>(&self, ROWS) }
     }
     /// The page and the row in it of row `row` of this source. 2^31 - 1 is no page.

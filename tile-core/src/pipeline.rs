@@ -10,12 +10,9 @@
 //! when the consumers of all its blocks have released it.
 
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
 
 use crate::backend::{self, Barrier, NotShared, Smem};
-use crate::element::Element;
-use crate::shared::{BySlab, Load, Right, Shared, SharedTile, Stage};
-use crate::tma::SPAN;
+use crate::shared::{Load, Shared, Stage};
 
 /// Of ends and slots: they belong to their role, and their lifetime is exactly that of the ends lent to it. Could it be
 /// shortened, a group in flight could be given operands that it merely borrows from a slot beside it, until it is leaked.
@@ -32,8 +29,7 @@ unsafe impl<S: Stage, const STAGES: usize> Sync for Pipeline<S, STAGES> {}
 // SAFETY: as above.
 unsafe impl<S: Stage, const STAGES: usize> Send for Pipeline<S, STAGES> {}
 
-// SAFETY: of each slot a barrier for every part and one for the whole, 8 bytes each, and two words more, are in the tail; the
-// slots, too, if they hold no tiles.
+// SAFETY: two barriers of 8 bytes for each slot, and one more, are in the tail; the slots, too, if they hold no tiles.
 unsafe impl<S: Stage, const STAGES: usize> Shared for Pipeline<S, STAGES> {
     const BYTES: usize = {
         assert!(STAGES > 0, "a pipeline has at least one slot");
@@ -50,35 +46,24 @@ unsafe impl<S: Stage, const STAGES: usize> Shared for Pipeline<S, STAGES> {
 }
 
 impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
-    const BARRIERS: usize = (STAGES * (S::PARTS + 1) * 8 + 16).next_multiple_of(16);
-    const FULL: usize = STAGES * S::PARTS * 8;
-    /// Of a slot that lands in parts: the first part's.
+    const BARRIERS: usize = STAGES * 16 + 16;
     #[inline(always)]
     pub(crate) fn full(&self, slot: u32) -> Barrier {
-        Barrier(self.barriers.add(slot as usize * S::PARTS * 8))
+        Barrier(self.barriers.add(slot as usize * 8))
     }
     #[inline(always)]
     pub(crate) fn empty(&self, slot: u32) -> Barrier {
-        Barrier(self.barriers.add(Self::FULL + slot as usize * 8))
-    }
-    /// Waits until all parts of a slot have landed.
-    #[inline(always)]
-    pub(crate) fn wait_full<const CLUSTER: usize>(full: Barrier, phase: u32, what: &str) {
-        let mut part = 0;
-        while part < S::PARTS {
-            full.part(part).wait::<CLUSTER>(phase, Self::FILLS, what);
-            part += 1;
-        }
+        Barrier(self.barriers.add((STAGES + slot as usize) * 8))
     }
     /// Where a warpgroup that fills a slot waits for the copy engine before it goes on filling.
     #[inline(always)]
     pub(crate) fn landed(&self) -> Barrier {
-        Barrier(self.barriers.add(Self::FULL + STAGES * 8))
+        Barrier(self.barriers.add(2 * STAGES * 8))
     }
     /// How often it has waited there: behind that barrier.
     #[inline(always)]
     pub(crate) fn landings(&self) -> Smem {
-        self.barriers.add(Self::FULL + STAGES * 8 + 8)
+        self.barriers.add((2 * STAGES + 1) * 8)
     }
     /// # Safety
     /// By one thread, before any end exists.
@@ -98,11 +83,7 @@ impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
         while slot < STAGES as u32 {
             // SAFETY: the caller's.
             unsafe {
-                let mut part = 0;
-                while part < S::PARTS {
-                    self.full(slot).part(part).init(1);
-                    part += 1;
-                }
+                self.full(slot).init(1);
                 self.empty(slot).init(releases);
             }
             slot += 1;
@@ -115,7 +96,7 @@ impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
         while slot < STAGES as u32 {
             // Slots before the next one were filled in the running phase, the others in the one before.
             let last = if slot < next { phase.wrapping_add(1) } else { phase };
-            Self::wait_full::<1>(self.full(slot), last, "a producer's end waits for copies to land");
+            self.full(slot).wait::<1>(last, Self::FILLS, "a producer's end waits for copies to land");
             slot += 1;
         }
     }
@@ -294,20 +275,15 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
     /// Waits for the next slot to be full.
     #[inline(always)]
     pub fn next(&mut self) -> FullSlot<'p, S, STAGES> {
+        let ring = self.ring;
         if !cfg!(tilewright_fault = "full") {
-            let (full, what) = (self.ring.full(self.slot), "a consumer waits for a full slot");
+            let what = "a consumer waits for a full slot";
             if const { S::CLUSTER > 1 } {
-                Pipeline::<S, STAGES>::wait_full::<2>(full, self.phase, what);
+                ring.full(self.slot).wait::<2>(self.phase, Pipeline::<S, STAGES>::FILLS, what);
             } else {
-                Pipeline::<S, STAGES>::wait_full::<1>(full, self.phase, what);
+                ring.full(self.slot).wait::<1>(self.phase, Pipeline::<S, STAGES>::FILLS, what);
             }
         }
-        self.take()
-    }
-    /// The next slot, which need not be full yet.
-    #[inline(always)]
-    fn take(&mut self) -> FullSlot<'p, S, STAGES> {
-        let ring = self.ring;
         let release = Release {
             empty: ring.empty(self.slot),
             held: backend::Held::new(ring.full(self.slot), self.phase, Pipeline::<S, STAGES>::FILLS),
@@ -315,7 +291,7 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
             index: self.index,
             _p: PhantomData,
         };
-        // SAFETY: held by the slot made here.
+        // SAFETY: full, and held by the slot made here.
         let stage = unsafe { ring.stage(self.slot) };
         self.slot += 1;
         if self.slot == STAGES as u32 {
@@ -324,67 +300,6 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
         }
         FullSlot { stage, release }
     }
-}
-
-impl<'p, T: Element, const R: usize, const C: usize, const STAGES: usize>
-    Consumer<'p, BySlab<SharedTile<T, R, C>>, STAGES>
-{
-    /// The next slot while it still lands: for products that wait for one slab after the other.
-    #[inline(always)]
-    pub fn landing(&mut self) -> Landing<'p, T, R, C, STAGES> {
-        let (full, phase) = (self.ring.full(self.slot), self.phase);
-        Landing { slot: ManuallyDrop::new(self.take()), full, phase }
-    }
-}
-
-/// A slot whose slabs land one by one. [`Mma::multiply_landing`](crate::mma::Mma::multiply_landing) reads each when it is
-/// there; [`wait`](Landing::wait) gives the full slot. Dropped, it waits and is released.
-pub struct Landing<'p, T: Element, const R: usize, const C: usize, const STAGES: usize> {
-    slot: ManuallyDrop<FullSlot<'p, BySlab<SharedTile<T, R, C>>, STAGES>>,
-    pub(crate) full: Barrier,
-    pub(crate) phase: u32,
-}
-
-impl<'p, T: Element, const R: usize, const C: usize, const STAGES: usize> Landing<'p, T, R, C, STAGES> {
-    #[inline(always)]
-    fn land(&self) {
-        let what = "a consumer waits for all slabs of a slot";
-        Pipeline::<BySlab<SharedTile<T, R, C>>, STAGES>::wait_full::<1>(self.full, self.phase, what);
-    }
-    /// Waits for all slabs.
-    #[inline(always)]
-    pub fn wait(self) -> FullSlot<'p, BySlab<SharedTile<T, R, C>>, STAGES> {
-        self.land();
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: taken once: this value is not dropped.
-        unsafe { ManuallyDrop::take(&mut this.slot) }
-    }
-    /// The slabs of columns `FROM..FROM + LEN`, as the right operand of a product that waits for them.
-    #[inline(always)]
-    pub fn columns<const FROM: usize, const LEN: usize>(&self) -> RightLanding<'_, T, R, LEN> {
-        let first = FROM * size_of::<T>() / SPAN;
-        RightLanding {
-            right: self.slot.stage.columns::<FROM, LEN>().all(),
-            full: self.full.part(first),
-            phase: self.phase,
-        }
-    }
-}
-
-impl<T: Element, const R: usize, const C: usize, const STAGES: usize> Drop for Landing<'_, T, R, C, STAGES> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.land();
-        // SAFETY: dropped once.
-        unsafe { ManuallyDrop::drop(&mut self.slot) }
-    }
-}
-
-/// A right operand whose slabs land one by one.
-pub struct RightLanding<'s, T, const N: usize, const K: usize> {
-    pub(crate) right: Right<'s, T, N, K>,
-    pub(crate) full: Barrier,
-    pub(crate) phase: u32,
 }
 
 /// The duty to release one slot.

@@ -10,6 +10,7 @@ use crate::backend::{self, NotShared, Smem};
 use crate::handover::{Baton, Link, Turns};
 use crate::pipeline::{Channel, Pipeline};
 use crate::shared::Load;
+use crate::supply::{Supplier, Supply};
 
 /// The whole block of `THREADS` threads, in a cluster of `CLUSTER` blocks. By value: gone once the block has split into
 /// roles.
@@ -32,6 +33,16 @@ impl WarpGroup {
         self.index
     }
 }
+
+/// A token whose threads run as one program: a warpgroup, or a supplying warp. Sealed.
+pub trait Team: sealed::Sealed {}
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::WarpGroup {}
+    impl Sealed for crate::supply::Supplier {}
+}
+impl Team for WarpGroup {}
+impl Team for crate::supply::Supplier {}
 
 /// The launch size in a type: what `#[kernel]` reads off the block's token.
 #[doc(hidden)]
@@ -265,6 +276,53 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
             |wg| {
                 let (mut from, mut to) = (from_second.from(1), from_first.to(1));
                 second(wg, &mut from, &mut to);
+                B::drain(from);
+            },
+        )
+    }
+}
+
+impl<const THREADS: usize> Cta<THREADS> {
+    /// As [`pair`](Cta::pair), with a third role: a warp that has the copy engine fill `supplies`, each for the first
+    /// warpgroup, the second, or both ([`Pipeline::to_first`], [`Pipeline::to_second`], [`Pipeline::to_both`]).
+    ///
+    /// The supplier gets the filling ends; each warpgroup gets what it reads of them, then as in `pair`. Registers move from
+    /// the supplier's warps to the others.
+    #[inline(always)]
+    pub fn pair_supplied<F: Supply, A: Link, B: Link>(
+        self,
+        supplies: F,
+        from_first: A,
+        from_second: B,
+        supplier: impl for<'p> FnOnce(&mut Supplier, &mut F::From<'p>) + Send,
+        first: impl for<'p> FnOnce(&mut WarpGroup, &mut F::First<'p>, &mut A::From<'p>, &mut B::To<'p>) + Send,
+        second: impl for<'p> FnOnce(&mut WarpGroup, &mut F::Second<'p>, &mut B::From<'p>, &mut A::To<'p>) + Send,
+    ) {
+        const { assert!(THREADS == 384, "a supplied pair is three warpgroups, one of them the supplier's: 384 threads") };
+        backend::pair_supplied(
+            // SAFETY: by one thread, before any end exists.
+            #[inline(always)]
+            || unsafe {
+                supplies.init();
+                from_first.init();
+                from_second.init();
+            },
+            #[inline(always)]
+            |warp| {
+                let mut from = supplies.from();
+                supplier(warp, &mut from);
+                F::drain(from);
+            },
+            #[inline(always)]
+            |wg| {
+                let (mut supplied, mut from, mut to) = (supplies.first(), from_first.from(0), from_second.to(0));
+                first(wg, &mut supplied, &mut from, &mut to);
+                A::drain(from);
+            },
+            #[inline(always)]
+            |wg| {
+                let (mut supplied, mut from, mut to) = (supplies.second(), from_second.from(1), from_first.to(1));
+                second(wg, &mut supplied, &mut from, &mut to);
                 B::drain(from);
             },
         )

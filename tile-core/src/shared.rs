@@ -39,9 +39,6 @@ pub unsafe trait Stage {
     const BYTES: usize;
     /// 1024 for tiles, 16 for rows.
     const ALIGN: usize = 1024;
-    /// In how many parts it lands, each with a barrier of its own.
-    #[doc(hidden)]
-    const PARTS: usize = 1;
     /// How many blocks of a cluster fill each other's slots: 1 without multicast.
     const CLUSTER: usize;
     /// # Safety
@@ -283,29 +280,6 @@ unsafe impl<T: Element, const R: usize, const C: usize> Load for SharedTile<T, R
             }
             slab += 1;
         }
-    }
-}
-
-/// A shared tile that lands slab by slab, so that products can begin with the first: 64 columns of two bytes each.
-pub struct BySlab<S>(pub(crate) S);
-
-impl<S> Deref for BySlab<S> {
-    type Target = S;
-    #[inline(always)]
-    fn deref(&self) -> &S {
-        &self.0
-    }
-}
-
-// SAFETY: as the tile.
-unsafe impl<T: Element, const R: usize, const C: usize> Stage for BySlab<SharedTile<T, R, C>> {
-    const BYTES: usize = SharedTile::<T, R, C>::SIZE;
-    const PARTS: usize = C / SharedTile::<T, R, C>::SLAB;
-    const CLUSTER: usize = 1;
-    #[inline(always)]
-    unsafe fn at(base: Smem) -> Self {
-        // SAFETY: the caller's.
-        BySlab(unsafe { SharedTile::at(base) })
     }
 }
 

@@ -60,7 +60,7 @@ struct InlineRoles;
 impl VisitMut for InlineRoles {
     fn visit_expr_method_call_mut(&mut self, call: &mut syn::ExprMethodCall) {
         visit_mut::visit_expr_method_call_mut(self, call);
-        if ["roles", "ping_pong", "pair"].iter().any(|m| call.method == m) {
+        if ["roles", "ping_pong", "pair", "pair_supplied"].iter().any(|m| call.method == m) {
             for argument in &mut call.args {
                 if let Expr::Closure(closure) = argument {
                     closure.attrs.push(syn::parse_quote!(#[inline(always)]));

@@ -16,7 +16,6 @@ pub const PART_WORDS: u32 = 4;
 /// Some blocks of one request: what is worked on at a time.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
-    pub request: u32,
     /// The first key of the first block.
     pub first: u32,
     /// The key after the last.
@@ -25,32 +24,38 @@ pub(crate) struct Segment {
 
 /// Keys of a request. Fewer than none are none; `capacity` is the most that count.
 #[inline(always)]
-pub(crate) fn keys(wg: &mut WarpGroup, lengths: Tiles<'_, i32, 1, 1>, request: u32, capacity: u32) -> u32 {
-    let length = lengths.tile(request, 0).scalar(wg);
+pub(crate) fn keys(team: &mut impl Team, lengths: Tiles<'_, i32, 1, 1>, request: u32, capacity: u32) -> u32 {
+    let length = lengths.element(team, request, 0);
     if length < 0 { 0 } else { (length as u32).min(capacity) }
 }
 
-/// What part `part` of a plan does after request `after`, or first of all. What the plan says is data: it may be anything.
+/// The first request of part `part` of a plan, and the request after its last. What the plan says is data: it may be anything.
 #[inline(always)]
-pub(crate) fn segment(
-    wg: &mut WarpGroup,
+pub(crate) fn requests(
+    team: &mut impl Team,
     plan: Tiles<'_, u32, 1, 1>,
     part: u32,
-    after: Option<u32>,
+    lengths: Tiles<'_, i32, 1, 1>,
+) -> (u32, u32) {
+    let (first, last) = (plan.element(team, part, 0), plan.element(team, part, 2));
+    (first, last.saturating_add(1).min(lengths.rows()))
+}
+
+/// What part `part` of a plan does of request `request`, one of its own.
+#[inline(always)]
+pub(crate) fn segment(
+    team: &mut impl Team,
+    plan: Tiles<'_, u32, 1, 1>,
+    part: u32,
+    request: u32,
     lengths: Tiles<'_, i32, 1, 1>,
     capacity: u32,
-) -> Option<Segment> {
+) -> Segment {
     // all at once: they lie side by side
-    let (first, begin) = (plan.tile(part, 0).scalar(wg), plan.tile(part, 1).scalar(wg));
-    let (last, end) = (plan.tile(part, 2).scalar(wg), plan.tile(part, 3).scalar(wg));
-    let (request, begin) = match after {
-        None => (first, begin / BLOCK * BLOCK),
-        Some(request) => (request.saturating_add(1), 0),
-    };
-    if request > last || request >= lengths.rows() {
-        return None;
-    }
+    let (first, begin) = (plan.element(team, part, 0), plan.element(team, part, 1));
+    let (last, end) = (plan.element(team, part, 2), plan.element(team, part, 3));
     // the last request's end is in the plan, so that nothing has to wait for a length when it is the only one
-    let stop = if request == last { end.min(capacity) } else { keys(wg, lengths, request, capacity) };
-    Some(Segment { request, first: begin.min(stop / BLOCK * BLOCK), stop })
+    let stop = if request == last { end.min(capacity) } else { keys(team, lengths, request, capacity) };
+    let first = if request == first { begin.min(stop) / BLOCK * BLOCK } else { 0 };
+    Segment { first, stop }
 }

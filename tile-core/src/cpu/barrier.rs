@@ -10,10 +10,6 @@ use super::monitor::{note_arrival, wait_until};
 pub struct Barrier(pub(crate) Smem);
 
 impl Barrier {
-    /// The barrier `i` further.
-    pub(crate) fn part(self, i: usize) -> Self {
-        Barrier(self.0.add(8 * i))
-    }
     fn counter<'a>(self) -> &'a AtomicU64 {
         // SAFETY: eight aligned bytes of the arena that are only ever used as this counter, once initialised.
         unsafe { AtomicU64::from_ptr(self.0.ptr.cast()) }
@@ -95,6 +91,17 @@ pub(crate) unsafe fn once_a_block(f: impl FnOnce()) {
 pub(crate) unsafe fn by_one_thread(f: impl FnOnce()) {
     f()
 }
+
+/// `f`, once a warp.
+///
+/// # Safety
+/// By the whole warp.
+pub(crate) unsafe fn by_one_lane(f: impl FnOnce()) {
+    f()
+}
+
+/// A warp is one thread here.
+pub(crate) fn meet_warp() {}
 
 /// One arrival.
 pub(crate) fn publish(full: Barrier) {

@@ -128,7 +128,6 @@ pub(crate) unsafe fn gather<T: Element, const C: usize>(
     from: &TmaGather<'_, T, C>,
     rows: usize,
     _: Barrier,
-    _apart: usize,
 ) {
     let in_chunk = 16 / size_of::<T>();
     for first in (0..rows).step_by(from.high as usize) {
@@ -298,7 +297,7 @@ pub(crate) unsafe fn read_row(_: &mut WarpGroup, base: Smem) -> AccRows {
 ///
 /// # Safety
 /// The tile is the caller's to write.
-pub(crate) unsafe fn zero_rows<T>(_: &mut WarpGroup, base: Smem, rows: usize, cols: usize, from: u32) {
+pub(crate) unsafe fn zero_rows<T, const THREADS: u32>(base: Smem, rows: usize, cols: usize, from: u32) {
     for slab in 0..cols * size_of::<T>() / SPAN {
         let at = slab * rows * SPAN + from as usize * SPAN;
         // SAFETY: inside the tile.

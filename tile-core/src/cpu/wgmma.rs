@@ -7,7 +7,6 @@ use std::vec::Vec;
 use crate::element::{Element, bf16, f16};
 use crate::layout::tile_offset;
 use crate::mma::Packed;
-use crate::pipeline::RightLanding;
 use crate::shared::{Major, Right, Rows};
 use crate::tma::SPAN;
 
@@ -157,25 +156,6 @@ pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const K: usize, const 
     pending.0 = Some(operands(a, b));
 }
 
-/// As [`issue`], waiting for each slab of the right operand to land.
-///
-/// # Safety
-/// As for [`issue`].
-pub(crate) unsafe fn issue_landing<T: MmaElement, const N: usize, const K: usize>(
-    regs: &mut <Width<N> as Wgmma>::Regs,
-    pending: &mut Pending,
-    a: &Rows<'_, T, K>,
-    b: &RightLanding<'_, T, N, K>,
-) where
-    Width<N>: Wgmma,
-{
-    for slab in 0..K * size_of::<T>() / SPAN {
-        b.full.part(slab).wait::<1>(b.phase, 1, "a product waits for a slab to land");
-    }
-    pending.compute(core::slice::from_mut(regs));
-    pending.0 = Some(operands(Left::Shared { base: a.base.ptr, slab: a.slab }, &b.right));
-}
-
 /// As [`issue`], the left operand in registers.
 ///
 /// # Safety
@@ -200,16 +180,6 @@ fn operands<T: MmaElement, const N: usize, const K: usize, M: Major>(a: Left, b:
 /// Computes what was put off.
 pub(crate) fn settle<const N: usize, const H: usize>(regs: &mut [<Width<N> as Wgmma>::Regs; H], pending: &mut Pending)
 where
-    Width<N>: Wgmma,
-{
-    pending.compute(regs);
-}
-
-/// As [`settle`]: what another group put off stays with it.
-pub(crate) fn settle_before<const N: usize, const H: usize>(
-    regs: &mut [<Width<N> as Wgmma>::Regs; H],
-    pending: &mut Pending,
-) where
     Width<N>: Wgmma,
 {
     pending.compute(regs);

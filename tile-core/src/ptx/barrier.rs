@@ -9,11 +9,6 @@ use core::arch::asm;
 pub struct Barrier(pub(crate) Smem);
 
 impl Barrier {
-    /// The barrier `i` further.
-    #[inline(always)]
-    pub(crate) fn part(self, i: usize) -> Self {
-        Barrier(self.0.add(8 * i))
-    }
     /// # Safety
     /// By one thread, before anybody uses it.
     #[inline(always)]

@@ -10,8 +10,8 @@ use super::wgmma::{MmaElement, Wgmma, Width, commit, fence, tie_after_wait};
 use crate::layout::{k_major_descriptor, mn_major_descriptor};
 use crate::mma::Packed;
 use crate::roles::{WarpGroup, warpgroup};
-use crate::pipeline::RightLanding;
-use crate::shared::{KMajor, Major, Right, Rows};
+use crate::shared::{Major, Right, Rows};
+use crate::supply::{Supplier, supplier};
 use crate::tma::SPAN;
 
 #[doc(hidden)]
@@ -111,6 +111,61 @@ pub(crate) fn pair(init: impl FnOnce(), first: impl FnOnce(&mut WarpGroup), seco
             leave();
         }
     }
+}
+
+/// Splits the block into a supplying warp and two warpgroups: see
+/// [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
+#[inline(always)]
+pub(crate) fn pair_supplied(
+    init: impl FnOnce(),
+    supply: impl FnOnce(&mut Supplier),
+    first: impl FnOnce(&mut WarpGroup),
+    second: impl FnOnce(&mut WarpGroup),
+) {
+    if tid() == 0 {
+        init();
+        Barrier::publish_inits();
+    }
+    block_barrier();
+    // SAFETY: once for each.
+    unsafe {
+        match tid() / 128 {
+            0 => {
+                give_registers::<3>();
+                if tid() < 32 {
+                    supply(&mut supplier());
+                }
+            }
+            1 => {
+                take_registers::<3>();
+                first(&mut warpgroup(0));
+                leave();
+            }
+            _ => {
+                take_registers::<3>();
+                second(&mut warpgroup(1));
+                leave();
+            }
+        }
+    }
+}
+
+/// `f` by one thread of the running warp.
+///
+/// # Safety
+/// By the whole warp.
+#[inline(always)]
+pub(crate) unsafe fn by_one_lane(f: impl FnOnce()) {
+    if tid() % 32 == 0 {
+        f()
+    }
+    warp_barrier();
+}
+
+/// The running warp meets.
+#[inline(always)]
+pub(crate) fn meet_warp() {
+    warp_barrier()
 }
 
 /// At the end of a warpgroup's role: waits for what a leaked group left in flight, and for stores that still read this
@@ -218,30 +273,6 @@ pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const K: usize, const 
     commit();
 }
 
-/// As [`issue`], waiting for each slab of the right operand to land.
-///
-/// # Safety
-/// As for [`issue`], once the slabs have landed.
-#[inline(always)]
-pub(crate) unsafe fn issue_landing<T: MmaElement, const N: usize, const K: usize>(
-    regs: &mut <Width<N> as Wgmma>::Regs,
-    _: &mut Pending,
-    a: &Rows<'_, T, K>,
-    b: &RightLanding<'_, T, N, K>,
-) where
-    Width<N>: Wgmma,
-{
-    let (a_base, b_base) = (a.base.here(), b.right.base.here());
-    slabs!(K * 2 / SPAN, |slab| {
-        b.full.part(slab).wait::<1>(b.phase, 1, "");
-        let (a, b) = (a_base.add(slab * a.slab), right(&b.right, b_base, slab));
-        fence();
-        // SAFETY: the caller's; behind the fence.
-        unsafe { T::issue::<Width<N>, KMajor>(regs, k_major_descriptor(a.0), b) };
-    });
-    commit();
-}
-
 /// As [`issue`], the left operand in registers.
 ///
 /// # Safety
@@ -273,19 +304,6 @@ where
     Width<N>: Wgmma,
 {
     super::wait::<0>();
-    tie_after_wait::<Width<N>>(&mut regs[0]);
-    if H > 1 {
-        tie_after_wait::<Width<N>>(&mut regs[H - 1]);
-    }
-}
-
-/// As [`settle`], but the newest commit stays in flight, which is another group's.
-#[inline(always)]
-pub(crate) fn settle_before<const N: usize, const H: usize>(regs: &mut [<Width<N> as Wgmma>::Regs; H], _: &mut Pending)
-where
-    Width<N>: Wgmma,
-{
-    super::wait::<1>();
     tie_after_wait::<Width<N>>(&mut regs[0]);
     if H > 1 {
         tie_after_wait::<Width<N>>(&mut regs[H - 1]);

@@ -292,13 +292,13 @@ pub(crate) unsafe fn read_row(_: &mut WarpGroup, base: Smem) -> AccRows {
 /// Zeroes rows `from..rows` of a shared tile, for products of any warpgroup to read once this one has met.
 ///
 /// # Safety
-/// By the whole warpgroup, whose tile it is.
+/// By `THREADS` threads (a warp or a warpgroup), whose tile it is.
 #[inline(always)]
-pub(crate) unsafe fn zero_rows<T>(_: &mut WarpGroup, base: Smem, rows: usize, cols: usize, from: u32) {
+pub(crate) unsafe fn zero_rows<T, const THREADS: u32>(base: Smem, rows: usize, cols: usize, from: u32) {
     let slabs = (cols * size_of::<T>() / SPAN) as u32;
     // 16 bytes at a time; the swizzle stays within a row of a slab
     let chunks = (rows as u32 - from) * slabs * 8;
-    let mut i = tid() % 128;
+    let mut i = tid() % THREADS;
     while i < chunks {
         let (row, slab, chunk) = (from + i / 8 / slabs, i / 8 % slabs, i % 8);
         let at = base.add(slab as usize * rows * SPAN + row as usize * SPAN + chunk as usize * 16);
@@ -306,7 +306,7 @@ pub(crate) unsafe fn zero_rows<T>(_: &mut WarpGroup, base: Smem, rows: usize, co
         unsafe {
             asm!("st.shared.v4.b32 [{0}], {{{1}, {1}, {1}, {1}}};", in(reg32) at.0, in(reg32) 0u32, options(nostack))
         }
-        i += 128;
+        i += THREADS;
     }
     fence_for_bulk();
 }

@@ -73,13 +73,12 @@ pub(crate) unsafe fn multicast_box(dst: Smem, map: u64, x: u32, y: u32, bar: Bar
     }
 }
 
-/// Copies `C` columns of `rows` rows, wherever their pages lie, to `dst`, counting the bytes of each slab at the barrier
-/// `apart` further than that of the slab before.
+/// Copies `C` columns of `rows` rows, wherever their pages lie, to `dst`, counting their bytes at `bar`.
 ///
 /// # Safety
-/// By one thread; the tile of `rows` x `C` at `dst` is free and 1024-byte aligned, and the barriers expect its bytes.
+/// By one thread; the tile of `rows` x `C` at `dst` is free and 1024-byte aligned, and `bar` expects its bytes.
 #[inline(always)]
-pub(crate) unsafe fn gather<T, const C: usize>(dst: Smem, from: &TmaGather<'_, T, C>, rows: usize, bar: Barrier, apart: usize)
+pub(crate) unsafe fn gather<T, const C: usize>(dst: Smem, from: &TmaGather<'_, T, C>, rows: usize, bar: Barrier)
 where
     T: crate::element::Element,
 {
@@ -91,7 +90,7 @@ where
         let mut slab = 0;
         while slab < const { C * size_of::<T>() / SPAN } {
             let to = at.add(slab * rows * SPAN);
-            let (x, bar) = (column + (slab * (SPAN / size_of::<T>())) as u32, bar.part(slab * apart));
+            let x = column + (slab * (SPAN / size_of::<T>())) as u32;
             // SAFETY: the caller's; the box lies in the tile.
             unsafe {
                 asm!("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [{0}], [{1}, {{{3}, {4}, {5}}}], [{2}];",
@@ -106,10 +105,10 @@ where
 /// Asks for `C` columns of `rows` rows, wherever their pages lie, to be brought into the L2 cache.
 ///
 /// # Safety
-/// By the whole warpgroup.
+/// By the whole warp.
 #[inline(always)]
 pub(crate) unsafe fn prefetch<T: crate::element::Element, const C: usize>(from: &TmaGather<'_, T, C>, rows: usize) {
-    if tid() % 128 == 0 {
+    if tid() % 32 == 0 {
         let mut row = 0;
         while row < rows as u32 {
             let (page, y) = from.at(row);

@@ -29,7 +29,7 @@
 //! ```
 #![warn(missing_docs)]
 
-pub use tilewright_core::{element, images, kernel, layout, schedule, view};
+pub use tilewright_core::{element, fault, images, kernel, layout, schedule, view};
 pub use tilewright_host::*;
 /// The shipped kernels, to launch them by themselves or to use their device functions in kernels of one's own.
 pub use tilewright_kernels as kernels;

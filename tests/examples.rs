@@ -28,7 +28,8 @@ fn folder() -> &'static Path {
     })
 }
 
-const NAMES: [&str; 6] = ["01_tensors", "02_first_kernel", "03_rmsnorm", "04_epilogue", "05_smollm2", "gemm"];
+const NAMES: [&str; 7] =
+    ["01_tensors", "02_first_kernel", "03_rmsnorm", "04_epilogue", "05_smollm2", "06_faults", "gemm"];
 
 fn program(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))

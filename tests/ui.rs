@@ -14,8 +14,6 @@
 //!
 //! A line that is wrong ends in `//~ right: ...`, with what would be right in its place. The program so corrected must
 //! compile: so it is that line that is refused, and nothing else. Programs in `tests/ui/pass` must compile as they are.
-//! Programs in `tests/ui/holes` should be refused and are not: they are listed by every run, and fail the test as soon
-//! as they are refused, to be moved.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -241,20 +239,4 @@ fn right_programs_compile() {
         println!("== {}\n{message}", paths[*i].display());
     }
     assert!(found.is_empty() && !paths.is_empty(), "{} of {} right programs do not compile", found.len(), paths.len());
-}
-
-#[test]
-fn known_holes_still_compile() {
-    let library = Library::find();
-    let paths = files("holes");
-    let found = all(&paths, |p| {
-        let case = parse(p).unwrap_or_else(|e| panic!("{e}"));
-        println!("known hole: {}: {}", case.name, header(&case.source, "wrong").unwrap());
-        let (compiled, text) = library.compile(&case.name, &case.source, case.build);
-        (!compiled).then_some(text)
-    });
-    for (i, message) in &found {
-        println!("== {} is refused now: move it to tests/ui\n{message}", paths[*i].display());
-    }
-    assert!(found.is_empty(), "{} known holes are closed: move their programs to tests/ui", found.len());
 }

@@ -34,3 +34,14 @@ pub fn linear_silu(
 ) {
     product(&mut cta, &mut stages, a, b, c, silu);
 }
+
+/// Row `i` of `y` is row `tokens[i]` of `table`. A token that the table does not have gets row 0, and the host is told.
+#[kernel(faults(BAD_TOKEN = "a token is not in the table"))]
+pub fn embedding(mut cta: Cta<128>, table: Tiles<f32, 1, 512>, tokens: Tiles<u32, 1, 1>, y: TilesMut<f32, 1, 512>) {
+    for ((i, j), y) in y {
+        let token = tokens.tile(i, 0).scalar(&mut cta);
+        cta.fault_if(token >= table.down(), BAD_TOKEN);
+        let row = cta.load(table.tile(if token < table.down() { token } else { 0 }, j));
+        y.store(&mut cta, &row);
+    }
+}

@@ -1,6 +1,6 @@
 //! Moving elements: between host and device, and on the device.
 
-use crate::driver::{check, sys};
+use crate::driver::{self, check, sys};
 use crate::error::{Error, Result, UNNAMED};
 use crate::shape;
 use crate::stream::{Stream, Turn};
@@ -22,6 +22,9 @@ struct Rows {
     width: usize,
     rows: usize,
 }
+
+const READ: &str = "reading a tensor back";
+const WRITE: &str = "writing a tensor from the host";
 
 /// The driver's limit on the distance of rows in one copy.
 const MAX_PITCH: usize = i32::MAX as usize;
@@ -191,21 +194,25 @@ impl<T: Element, const RANK: usize> TensorView<'_, T, RANK> {
         let packed = shape::contiguous(&place.extents);
         let to = out.as_mut_ptr().cast::<u8>();
         let Some(mut turn) = stream.turn()? else {
-            return pieces(&place.extents, &place.strides, &packed, size, &mut |r| {
-                // SAFETY: the view is borrowed to read, the slice to write, and both are as long as their extents say.
-                unsafe { copy_host(place.base, to, r) };
-                Ok(())
+            return stream.on_cpu_now(READ, || {
+                pieces(&place.extents, &place.strides, &packed, size, &mut |r| {
+                    // SAFETY: the view is borrowed to read, the slice to write, and both are as long as their extents
+                    // say.
+                    unsafe { copy_host(place.base, to, r) };
+                    Ok(())
+                })
             });
         };
         if turn.capturing() {
-            return Err(Error::Capturing { call: "reading a tensor back" });
+            return Err(Error::Capturing { call: READ });
         }
         note(&mut turn, place, false)?;
         let done = pieces(&place.extents, &place.strides, &packed, size, &mut |r| {
             // SAFETY: as above; waited for below.
             unsafe { copy_cuda(turn.raw, Side::Device(place.base as u64), Side::Host(to), r) }
         });
-        finish(turn).and(done)
+        let finished = finish(turn);
+        done.and(finished) // what went wrong first is what is told
     }
 }
 
@@ -221,14 +228,17 @@ impl<T: Element, const RANK: usize> TensorViewMut<'_, T, RANK> {
         let packed = shape::contiguous(&place.extents);
         let from = data.as_ptr().cast::<u8>();
         let Some(mut turn) = stream.turn()? else {
-            return pieces(&place.extents, &packed, &place.strides, size, &mut |r| {
-                // SAFETY: the view is borrowed to write, the slice to read, and both are as long as their extents say.
-                unsafe { copy_host(from, place.base, r) };
-                Ok(())
+            return stream.on_cpu_now(WRITE, || {
+                pieces(&place.extents, &packed, &place.strides, size, &mut |r| {
+                    // SAFETY: the view is borrowed to write, the slice to read, and both are as long as their extents
+                    // say.
+                    unsafe { copy_host(from, place.base, r) };
+                    Ok(())
+                })
             });
         };
         if turn.capturing() {
-            return Err(Error::Capturing { call: "writing a tensor from the host" });
+            return Err(Error::Capturing { call: WRITE });
         }
         note(&mut turn, place, true)?;
         let done = pieces(&place.extents, &packed, &place.strides, size, &mut |r| {
@@ -236,7 +246,8 @@ impl<T: Element, const RANK: usize> TensorViewMut<'_, T, RANK> {
             // be reading it. The source is only read.
             unsafe { copy_cuda(turn.raw, Side::Host(from.cast_mut()), Side::Device(place.base as u64), r) }
         });
-        finish(turn).and(done)
+        let finished = finish(turn);
+        done.and(finished) // what went wrong first is what is told
     }
 
     /// Overwrites the elements with those of a view of the same extents on the same device. Does not wait.
@@ -252,11 +263,18 @@ impl<T: Element, const RANK: usize> TensorViewMut<'_, T, RANK> {
         stream.device().expect(UNNAMED, to.device.number())?;
         stream.device().expect("source", from.device.number())?;
         let Some(mut turn) = stream.turn()? else {
-            return pieces(&to.extents, &from.strides, &to.strides, size, &mut |r| {
-                // SAFETY: one view is borrowed to read, the other to write.
-                unsafe { copy_host(from.base, to.base, r) };
-                Ok(())
-            });
+            let (extents, strides) = (to.extents, [from.strides, to.strides]);
+            let (source, target) = (from.base, to.base);
+            let uses = [(from.storage, false), (to.storage, true)];
+            let work = move || {
+                pieces(&extents, &strides[0], &strides[1], size, &mut |r| {
+                    // SAFETY: one view is borrowed to read, the other to write.
+                    unsafe { copy_host(source, target, r) };
+                    Ok(())
+                })
+            };
+            // SAFETY: memory of these extents, as long as the storages live.
+            return unsafe { stream.on_cpu(&uses, work) };
         };
         note(&mut turn, from, false)?;
         note(&mut turn, to, true)?;
@@ -276,14 +294,19 @@ impl<T: Element, const RANK: usize> TensorViewMut<'_, T, RANK> {
         let (place, size) = (&self.place, size_of::<T>());
         stream.device().expect(UNNAMED, place.device.number())?;
         let Some(mut turn) = stream.turn()? else {
-            return pieces(&place.extents, &place.strides, &place.strides, size, &mut |r| {
-                for i in 0..r.rows {
-                    let row = place.base.wrapping_add(r.offset[1] + i * r.pitch[1]).cast::<T>();
-                    // SAFETY: the view is borrowed to write; a row is `width` bytes of it, aligned for `T`.
-                    unsafe { std::slice::from_raw_parts_mut(row, r.width / size) }.fill(value);
-                }
-                Ok(())
-            });
+            let (base, extents, strides) = (place.base, place.extents, place.strides);
+            let work = move || {
+                pieces(&extents, &strides, &strides, size, &mut |r| {
+                    for i in 0..r.rows {
+                        let row = base.wrapping_add(r.offset[1] + i * r.pitch[1]).cast::<T>();
+                        // SAFETY: the view is borrowed to write; a row is `width` bytes of it, aligned for `T`.
+                        unsafe { std::slice::from_raw_parts_mut(row, r.width / size) }.fill(value);
+                    }
+                    Ok(())
+                })
+            };
+            // SAFETY: memory of these extents, as long as the storage lives.
+            return unsafe { stream.on_cpu(&[(place.storage, true)], work) };
         };
         note(&mut turn, place, true)?;
         let done = pieces(&place.extents, &place.strides, &place.strides, size, &mut |r| {
@@ -328,10 +351,11 @@ fn length(expected: usize, found: usize) -> Result<()> {
 
 /// Submits the turn's work and waits for it, before memory of the host goes back to its owner.
 fn finish(turn: Turn<'_>) -> Result<()> {
-    // SAFETY: a stream of the current context.
-    let code = unsafe { sys::cuStreamSynchronize(turn.raw) };
+    let context = turn.context();
+    let drained = driver::drain(turn.raw);
     turn.submit();
-    check("cuStreamSynchronize", code)
+    drained.result?;
+    context.map_or(Ok(()), |c| c.reported())
 }
 
 #[cfg(test)]

@@ -104,6 +104,16 @@ pub enum Error {
         /// What was attempted.
         call: &'static str,
     },
+    /// A recorded launch, or a scalar argument of it, that is not there.
+    #[error("launch {launch} of the graph: expected {expected}, found {found}")]
+    Recorded {
+        /// The launch's number.
+        launch: usize,
+        /// What there is.
+        expected: String,
+        /// What was asked for.
+        found: String,
+    },
     /// The device cannot do this.
     #[error("{what} is not available on {device}")]
     Unsupported {

@@ -50,6 +50,7 @@ impl Event {
     /// [`Error::Capturing`], [`Error::Driver`].
     pub fn record(stream: &Stream) -> Result<Event> {
         let device = stream.device();
+        stream.not_capturing("recording an event")?;
         let Some((context, _)) = stream.cuda() else {
             return Ok(Event { device, at: At::Cpu(Instant::now()) });
         };
@@ -68,9 +69,9 @@ impl Event {
     /// [`Error::Device`] if the stream is another device's; [`Error::Capturing`], [`Error::Driver`].
     pub fn record_again(&mut self, stream: &Stream) -> Result<()> {
         stream.device().expect("event", self.device.number())?;
+        stream.not_capturing("recording an event")?;
         match (&mut self.at, stream.cuda()) {
             (At::Cuda(h), Some((context, raw))) => {
-                stream.not_capturing("recording an event")?;
                 context.bind()?;
                 // SAFETY: both are alive and of the current context.
                 check("cuEventRecord", unsafe { sys::cuEventRecord(h.raw, raw) })
@@ -85,12 +86,14 @@ impl Event {
     /// Waits until the stream has passed the point.
     ///
     /// # Errors
-    /// [`Error::Driver`] if something that ran on the GPU failed.
+    /// [`Error::Driver`] if something that ran on the GPU failed; [`Error::Kernel`] if a kernel has found a fault in its
+    /// data, on whichever stream of the device.
     pub fn synchronize(&self) -> Result<()> {
         let At::Cuda(h) = &self.at else { return Ok(()) };
         h.context.bind()?;
         // SAFETY: an event of the current context.
-        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(h.raw) })
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(h.raw) })?;
+        h.context.reported()
     }
 
     /// Microseconds from `earlier` to this point, measured on the device. Waits for both.
@@ -134,8 +137,8 @@ impl Stream {
     /// [`Error::Device`] if the event is another device's; [`Error::Capturing`], [`Error::Driver`].
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.device().expect("event", event.device.number())?;
-        let (At::Cuda(h), Some((context, raw))) = (&event.at, self.cuda()) else { return Ok(()) };
         self.not_capturing("waiting for an event")?;
+        let (At::Cuda(h), Some((context, raw))) = (&event.at, self.cuda()) else { return Ok(()) };
         context.bind()?;
         // SAFETY: both are alive and of the current context.
         check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(raw, h.raw, 0) })

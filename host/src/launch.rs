@@ -1,8 +1,9 @@
 //! Launching kernels.
 
 use crate::device::Device;
-use crate::driver::{Function, check, sys};
+use crate::driver::{self, Function, check, sys};
 use crate::error::{Error, Result, UNNAMED};
+use crate::recording::{InGraph, Recording};
 use crate::storage::Storage;
 use crate::stream::Stream;
 use std::ffi::c_void;
@@ -41,12 +42,9 @@ pub trait Launch: Kernel {
     /// [`Error::Driver`].
     fn launch(stream: &Stream, args: Self::Args<'_>) -> Result<()> {
         let tiles = check_args::<Self>(stream.device(), &args)?;
-        if tiles == 0 {
-            return Ok(());
-        }
         match stream.cuda() {
-            None => run_on_cpu::<Self>(stream.device(), args, tiles),
-            Some(_) => enqueue::<Self>(stream, &args, tiles),
+            None => on_cpu::<Self>(stream, args, tiles),
+            Some(_) => enqueue::<Self>(stream, args, tiles),
         }
     }
 
@@ -85,7 +83,31 @@ fn check_args<K: Kernel>(device: Device, args: &K::Args<'_>) -> Result<u64> {
     Ok(tiles.unwrap_or(0))
 }
 
-fn run_on_cpu<K: Kernel>(device: Device, args: K::Args<'_>, tiles: u64) -> Result<()> {
+/// What the arguments name, and whether it is written.
+fn uses<K: Kernel>(args: &K::Args<'_>, see: &mut dyn FnMut(&Storage, bool)) {
+    args.facts(&mut |_, facts| {
+        let owner = facts.provenance.and_then(|p| p.owner).and_then(|o| o.downcast_ref::<Storage>());
+        if let Some(storage) = owner {
+            see(storage, facts.mutable);
+        }
+    });
+}
+
+fn on_cpu<K: Kernel>(stream: &Stream, args: K::Args<'_>, tiles: u64) -> Result<()> {
+    if stream.not_capturing("").is_ok() {
+        return stream.on_cpu_now("launching", || run_on_cpu::<K>(stream.device(), args, tiles));
+    }
+    let mut used = Vec::new();
+    uses::<K>(&args, &mut |storage, write| used.push((storage.clone(), write)));
+    let used: Vec<_> = used.iter().map(|(s, w)| (s, *w)).collect();
+    // SAFETY: the graph keeps the storages.
+    stream.record(&used, || unsafe { Recording::new::<K>(stream.device(), args, tiles, None) }).map(|_| ())
+}
+
+pub(crate) fn run_on_cpu<K: Kernel>(device: Device, args: K::Args<'_>, tiles: u64) -> Result<()> {
+    if tiles == 0 {
+        return Ok(());
+    }
     // Fewer workers than tiles is right too: each takes its share. A few a processor even out unequal tiles.
     let workers = match K::GRID {
         Grid::PerTile => tiles.min(8 * u64::from(device.multiprocessors())),
@@ -111,8 +133,15 @@ fn blocks(grid: Grid, cluster: u32, tiles: u64, resident: u64) -> u32 {
     u32::try_from(blocks).unwrap_or(u32::MAX)
 }
 
-fn enqueue<K: Kernel>(stream: &Stream, args: &K::Args<'_>, tiles: u64) -> Result<()> {
+fn enqueue<K: Kernel>(stream: &Stream, args: K::Args<'_>, tiles: u64) -> Result<()> {
     let Some((context, _)) = stream.cuda() else { return Ok(()) };
+    if tiles == 0 {
+        if let Some(mut turn) = stream.turn()? {
+            // SAFETY: never runs.
+            turn.record(|_| unsafe { Recording::new::<K>(stream.device(), args, 0, None) });
+        }
+        return Ok(());
+    }
     let function = match context.loaded::<K>() {
         Some(f) => f,
         None => {
@@ -121,19 +150,13 @@ fn enqueue<K: Kernel>(stream: &Stream, args: &K::Args<'_>, tiles: u64) -> Result
         }
     };
     let lowered = args.lower();
-    let mut params = [std::ptr::null_mut::<c_void>(); MAX_PARAMS];
-    let mut free = params.iter_mut();
-    <K::Args<'_> as Args>::params(&lowered, &mut |p| {
-        if let Some(slot) = free.next() {
-            *slot = p.cast_mut();
-        }
-    });
+    let faults = function.faults.map(|f| f.address());
+    let mut params = addresses::<K::Args<'_>>(&lowered, faults.as_ref());
     let Some(mut turn) = stream.turn()? else { return Ok(()) };
     let mut noted = Ok(());
-    args.facts(&mut |_, facts| {
-        let owner = facts.provenance.and_then(|p| p.owner).and_then(|o| o.downcast_ref::<Storage>());
-        if let (Some(storage), Ok(())) = (owner, &noted) {
-            noted = turn.uses(storage, facts.mutable);
+    uses::<K>(&args, &mut |storage, write| {
+        if noted.is_ok() {
+            noted = turn.uses(storage, write);
         }
     });
     noted?;
@@ -143,8 +166,28 @@ fn enqueue<K: Kernel>(stream: &Stream, args: &K::Args<'_>, tiles: u64) -> Result
     // keep it until the stream is done, and order other uses.
     let code = unsafe { launch_raw(function, grid, K::THREADS, K::SHARED_BYTES, turn.raw, &mut params) };
     check("cuLaunchKernel", code)?;
+    // SAFETY: the graph keeps the storages.
+    turn.record(|raw| unsafe {
+        let node = driver::last_node(raw);
+        Recording::new::<K>(stream.device(), args, tiles, Some(InGraph { function, grid, node }))
+    });
     turn.submit();
     Ok(())
+}
+
+/// Where each parameter of a launch is: those of the arguments, and that of the faults' record, if the kernel has one.
+pub(crate) fn addresses<A: Args>(lowered: &A::Lowered, faults: Option<&u64>) -> [*mut c_void; MAX_PARAMS] {
+    let mut params = [std::ptr::null_mut::<c_void>(); MAX_PARAMS];
+    let mut free = params.iter_mut();
+    A::params(lowered, &mut |p| {
+        if let Some(slot) = free.next() {
+            *slot = p.cast_mut();
+        }
+    });
+    if let (Some(address), Some(slot)) = (faults, free.next()) {
+        *slot = std::ptr::from_ref(address).cast_mut().cast();
+    }
+    params
 }
 
 /// # Safety

@@ -65,6 +65,15 @@ pub(crate) fn is_injective<const R: usize>(extents: &[usize; R], strides: &[usiz
     true
 }
 
+/// That no two indices can mean the same element.
+pub(crate) fn expect_injective<const R: usize>(extents: &[usize; R], strides: &[usize; R]) -> Result<()> {
+    if is_injective(extents, strides) {
+        return Ok(());
+    }
+    let expected = "strides under which no two indices mean the same element".into();
+    Err(Error::Stride { arg: UNNAMED, expected, found: show(strides) })
+}
+
 /// Extents as messages show them.
 pub(crate) fn show(extents: &[usize]) -> String {
     format!("{extents:?}")

@@ -38,6 +38,8 @@ enum Kind {
     },
     /// Somebody else's.
     Foreign,
+    /// Somebody else's, for the duration of a call.
+    Lent,
 }
 
 /// Tickets of a stream's last read and last write; 0 for none.
@@ -72,6 +74,7 @@ impl Storage {
         // never empty, so that every tensor has an address, and a tensor map something to describe
         let size = bytes.max(ALIGN);
         let Some(turn) = stream.turn()? else {
+            stream.not_capturing("allocating a tensor")?;
             let layout = Layout::from_size_align(size, ALIGN).map_err(|_| lacking())?;
             // SAFETY: the size is not zero.
             let base = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -112,6 +115,32 @@ impl Storage {
     /// `bytes` bytes at `base` are memory of `device`, for as long as this lives.
     pub(crate) unsafe fn foreign(device: Device, base: *mut u8, bytes: usize) -> Storage {
         Storage::new(device, base, bytes, Kind::Foreign)
+    }
+
+    /// # Safety
+    /// `bytes` bytes at `base` are memory of `device` until this is settled.
+    pub(crate) unsafe fn lent(device: Device, base: *mut u8, bytes: usize) -> Storage {
+        Storage::new(device, base, bytes, Kind::Lent)
+    }
+
+    /// Whether nobody may keep it.
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(self.0.kind, Kind::Lent)
+    }
+
+    /// Makes `home` wait for every use on another stream; the host, if that can not be.
+    pub(crate) fn settle(&self, home: &Arc<StreamInner>) -> Result<()> {
+        let Some(context) = self.0.device.cuda else { return Ok(()) };
+        let uses = self.0.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = uses.iter().filter(|u| !Arc::ptr_eq(&u.stream, home) && u.conflict(true) > u.stream.completed());
+        let mut result = Ok(());
+        for u in pending {
+            let ordered = context.bind().and_then(|()| u.stream.fence_into(home));
+            if ordered.is_err() && !u.stream.wait_on_host() && result.is_ok() {
+                result = ordered;
+            }
+        }
+        result
     }
 
     pub(crate) fn device(&self) -> Device {
@@ -210,23 +239,20 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let uses = std::mem::take(self.uses.get_mut().unwrap_or_else(PoisonError::into_inner));
         match &self.kind {
-            Kind::Foreign => {}
+            Kind::Foreign | Kind::Lent => {}
             // SAFETY: allocated with this layout; nobody has it any more, and CPU work is done when its call returns.
             Kind::Host(layout) => unsafe { std::alloc::dealloc(self.base, *layout) },
             Kind::Cuda { home, pooled } => {
                 let Some(context) = self.device.cuda else { return };
-                let pending = uses.iter().filter(|u| u.conflict(true) > u.stream.completed());
-                let ordered = context.bind().and_then(|()| {
-                    if *pooled {
-                        let mut others = pending.filter(|u| !Arc::ptr_eq(&u.stream, home));
-                        others.try_for_each(|u| u.stream.fence_into(home))
-                    } else {
-                        let mut pending = pending;
-                        pending.try_for_each(|u| u.stream.wait_on_host())
-                    }
-                });
-                // If the order can not be established, the memory is lost rather than freed under a kernel.
-                if ordered.is_err() {
+                if context.bind().is_err() {
+                    return;
+                }
+                let pending = || uses.iter().filter(|u| u.conflict(true) > u.stream.completed());
+                let mut others = pending().filter(|u| !Arc::ptr_eq(&u.stream, home));
+                let ordered = *pooled && others.all(|u| u.stream.fence_into(home).is_ok());
+                // Without an order on the device the host waits; if that fails too, the memory is lost rather than
+                // freed under a kernel.
+                if !ordered && !pending().all(|u| u.stream.wait_on_host()) {
                     return;
                 }
                 let address = self.base as sys::CUdeviceptr;

@@ -13,11 +13,13 @@
 //! else is enqueuing (`Context::order`).
 
 use crate::device::Device;
-use crate::driver::{Context, check, sys};
+use crate::driver::{self, Context, check, sys};
 use crate::error::{Error, Result};
+use crate::recording::{Recording, Step};
 use crate::storage::Storage;
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 /// A queue of work on one device: what is given to it runs in order. Cloning it gives another handle to the same queue.
 ///
@@ -41,6 +43,8 @@ struct Queue {
     context: &'static Context,
     raw: sys::CUstream,
     owned: bool,
+    /// Keeps somebody else's stream alive.
+    _owner: Option<Owner>,
     /// Recorded when another stream must wait for this one.
     fence: OnceLock<Fence>,
 }
@@ -48,6 +52,11 @@ struct Queue {
 unsafe impl Send for Queue {}
 // SAFETY: as above.
 unsafe impl Sync for Queue {}
+
+/// Held, and never looked at.
+struct Owner(#[expect(dead_code, reason = "kept for its destructor")] Arc<dyn Any + Send + Sync>);
+impl std::panic::RefUnwindSafe for Owner {}
+impl std::panic::UnwindSafe for Owner {}
 
 struct Fence(sys::CUevent);
 // SAFETY: as above.
@@ -59,9 +68,35 @@ unsafe impl Sync for Fence {}
 struct State {
     /// Streams by id, and how far this one has waited for them.
     seen: Vec<(u64, u64)>,
-    /// While the stream is captured: what the graph uses, and whether it writes it.
-    capture: Option<Vec<(Storage, bool)>>,
+    capture: Option<Capture>,
 }
+
+/// What a stream that is captured has been given.
+#[derive(Default)]
+pub(crate) struct Capture {
+    /// What the graph uses, and whether it writes it.
+    pub(crate) uses: Vec<(Storage, bool)>,
+    pub(crate) launches: Vec<Recording>,
+    /// On the CPU: all work, in order.
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Capture {
+    fn uses(&mut self, storage: &Storage, write: bool) -> Result<()> {
+        if storage.is_lent() {
+            return Err(Error::Capturing { call: "recording the use of memory that is lent" });
+        }
+        match self.uses.iter_mut().find(|(s, _)| s.same(storage)) {
+            Some((_, w)) => *w |= write,
+            None => self.uses.push((storage.clone(), write)),
+        }
+        Ok(())
+    }
+}
+
+/// Held shared while work runs on the CPU, and exclusively while a graph does: a graph borrows no tensors, so others may
+/// be at work on them.
+static CPU_ORDER: RwLock<()> = RwLock::new(());
 
 /// How many other streams a stream remembers having waited for. Forgetting one costs an event.
 const REMEMBERED: usize = 32;
@@ -88,7 +123,7 @@ impl Stream {
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: writes a handle.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
-        Ok(Stream::with(device, Some(Queue { context, raw, owned: true, fence: OnceLock::new() })))
+        Ok(Stream::with(device, Some(Queue { context, raw, owned: true, _owner: None, fence: OnceLock::new() })))
     }
 
     pub(crate) fn default_of(device: Device) -> Result<Stream> {
@@ -113,11 +148,23 @@ impl Stream {
     /// allocated or freed on it, what is used on it is used on no other stream, and the graph is replayed only while its
     /// tensors live and nothing else uses them.
     pub unsafe fn from_raw(device: &Device, raw: *mut std::ffi::c_void) -> Result<Stream> {
+        // SAFETY: the caller's.
+        unsafe { Stream::adopt(device, raw, None) }
+    }
+
+    /// # Safety
+    /// As [`from_raw`](Self::from_raw).
+    pub(crate) unsafe fn adopt(
+        device: &Device,
+        raw: *mut std::ffi::c_void,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<Stream> {
         let Some(context) = device.cuda else {
             return Err(Error::Unsupported { what: "a CUDA stream", device: device.to_string() });
         };
         context.bind()?;
-        Ok(Stream::with(*device, Some(Queue { context, raw: raw.cast(), owned: false, fence: OnceLock::new() })))
+        let queue = Queue { context, raw: raw.cast(), owned: false, _owner: owner.map(Owner), fence: OnceLock::new() };
+        Ok(Stream::with(*device, Some(queue)))
     }
 
     /// The `CUstream`, for other libraries; null for the CPU. Work given to it behind this crate's back is not tracked.
@@ -135,16 +182,17 @@ impl Stream {
     /// Waits until everything given to the stream so far is done.
     ///
     /// # Errors
-    /// [`Error::Driver`] if something that ran on the GPU failed; [`Error::Capturing`].
+    /// [`Error::Driver`] if something that ran on the GPU failed; [`Error::Kernel`] if a kernel has found a fault in its
+    /// data, on whichever stream of the device; [`Error::Capturing`].
     pub fn synchronize(&self) -> Result<()> {
-        let Some(queue) = &self.inner.cuda else { return Ok(()) };
         self.not_capturing("synchronize")?;
-        let submitted = self.inner.submitted.load(Ordering::Acquire);
+        let Some(queue) = &self.inner.cuda else { return Ok(()) };
+        let submitted = self.inner.submitted();
         queue.context.bind()?;
         // SAFETY: a stream of the current context.
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(queue.raw) })?;
-        self.inner.completed.fetch_max(submitted, Ordering::AcqRel);
-        Ok(())
+        self.inner.complete(submitted);
+        queue.context.reported()
     }
 
     /// Whether both are handles to one stream.
@@ -172,10 +220,68 @@ impl Stream {
         Some(Turn { stream: &self.inner, raw: queue.raw, state: self.inner.state(), _order: None })
     }
 
-    /// Starts or ends noting what a capture uses.
-    pub(crate) fn set_capture(&self, on: bool) -> Vec<(Storage, bool)> {
-        let new = on.then(Vec::new);
-        std::mem::replace(&mut self.inner.state().capture, new).unwrap_or_default()
+    /// Starts noting what a capture is given.
+    pub(crate) fn begin_capture(&self) {
+        self.inner.state().capture = Some(Capture::default());
+    }
+
+    /// Ends that. `end` does the same in the driver: nobody gets between the two, or a launch would be in the graph and
+    /// not be noted.
+    pub(crate) fn end_capture(&self, end: impl FnOnce()) -> Capture {
+        let mut state = self.inner.state();
+        end();
+        state.capture.take().unwrap_or_default()
+    }
+
+    /// Does work on the CPU, or notes it if the stream is captured. `uses` are what it reads or writes.
+    ///
+    /// # Safety
+    /// `work` may be done at any later time as long as the storages live, when nobody else uses them.
+    pub(crate) unsafe fn on_cpu(
+        &self,
+        uses: &[(Option<&Storage>, bool)],
+        work: impl Fn() -> Result<()> + 'static,
+    ) -> Result<()> {
+        let mut state = self.inner.state();
+        if let Some(capture) = &mut state.capture {
+            for (storage, write) in uses {
+                storage.map_or(Ok(()), |s| capture.uses(s, *write))?;
+            }
+            capture.steps.push(Step::Work(Box::new(work)));
+            return Ok(());
+        }
+        drop(state);
+        let _order = CPU_ORDER.read().unwrap_or_else(PoisonError::into_inner);
+        work()
+    }
+
+    /// As [`on_cpu`](Self::on_cpu), for work that goes between host memory and a tensor, which can not be captured.
+    pub(crate) fn on_cpu_now(&self, call: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.not_capturing(call)?;
+        let _order = CPU_ORDER.read().unwrap_or_else(PoisonError::into_inner);
+        work()
+    }
+
+    /// Notes a launch, if the stream is captured. What is not noted comes back.
+    pub(crate) fn record(&self, uses: &[(&Storage, bool)], recording: impl FnOnce() -> Recording) -> Result<bool> {
+        let mut state = self.inner.state();
+        let Some(capture) = &mut state.capture else { return Ok(false) };
+        for (storage, write) in uses {
+            capture.uses(storage, *write)?;
+        }
+        capture.steps.push(Step::Launch(capture.launches.len()));
+        capture.launches.push(recording());
+        Ok(true)
+    }
+
+    /// Runs what was captured on the CPU, while nothing else runs there.
+    pub(crate) fn replay(&self, steps: &[Step], launches: &[Recording]) -> Result<()> {
+        self.not_capturing("launching a graph")?;
+        let _order = CPU_ORDER.write().unwrap_or_else(PoisonError::into_inner);
+        steps.iter().try_for_each(|step| match step {
+            Step::Work(work) => work(),
+            Step::Launch(i) => launches.get(*i).map_or(Ok(()), Recording::run),
+        })
     }
 
     /// The GPU's context and the raw stream.
@@ -202,16 +308,17 @@ impl Turn<'_> {
     /// Orders this turn's work after what it conflicts with, and notes the use.
     pub(crate) fn uses(&mut self, storage: &Storage, write: bool) -> Result<()> {
         if let Some(capture) = &mut self.state.capture {
-            match capture.iter_mut().find(|(s, _)| s.same(storage)) {
-                Some((_, w)) => *w |= write,
-                None => capture.push((storage.clone(), write)),
-            }
-            return Ok(());
+            return capture.uses(storage, write);
         }
         let ticket = self.ticket();
         storage.track(self.stream, ticket, write, &mut |other, needed| {
             wait_for(self.stream, &mut self.state.seen, other, needed)
         })
+    }
+
+    /// The device's context.
+    pub(crate) fn context(&self) -> Option<&'static Context> {
+        self.stream.cuda.as_ref().map(|q| q.context)
     }
 
     /// The number of this turn's work.
@@ -222,6 +329,13 @@ impl Turn<'_> {
     /// Whether this turn's work goes into a graph.
     pub(crate) fn capturing(&self) -> bool {
         self.state.capture.is_some()
+    }
+
+    /// Notes a launch, if the stream is captured.
+    pub(crate) fn record(&mut self, recording: impl FnOnce(sys::CUstream) -> Recording) {
+        if let Some(capture) = &mut self.state.capture {
+            capture.launches.push(recording(self.raw));
+        }
     }
 
     /// The work is enqueued.
@@ -261,17 +375,24 @@ impl StreamInner {
         self.completed.load(Ordering::Acquire)
     }
 
+    /// Up to which ticket work is enqueued.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.submitted.load(Ordering::Acquire)
+    }
+
+    /// Work up to a ticket is done.
+    pub(crate) fn complete(&self, ticket: u64) {
+        self.completed.fetch_max(ticket, Ordering::AcqRel);
+    }
+
     /// The raw stream.
     pub(crate) fn raw(&self) -> Option<sys::CUstream> {
         self.cuda.as_ref().map(|q| q.raw)
     }
 
-    /// Waits on the host for everything given so far.
-    pub(crate) fn wait_on_host(&self) -> Result<()> {
-        let Some(queue) = &self.cuda else { return Ok(()) };
-        queue.context.bind()?;
-        // SAFETY: a stream of the current context.
-        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(queue.raw) })
+    /// Waits on the host for everything given so far. Whether it is done. The context is current.
+    pub(crate) fn wait_on_host(&self) -> bool {
+        self.cuda.as_ref().is_none_or(|queue| driver::drain(queue.raw).done)
     }
 
     /// Makes `later` wait for everything this stream was given so far. The context is current.

@@ -66,7 +66,7 @@ impl<'a, const R: usize> Place<'a, R> {
         Ok(Place { storage: self.storage, device: self.device, base: self.base, extents, strides })
     }
 
-    fn foreign<T>(device: &Device, base: *mut T, extents: [usize; R], strides: [usize; R]) -> Result<Self> {
+    pub(crate) fn foreign<T>(device: &Device, base: *mut T, extents: [usize; R], strides: [usize; R]) -> Result<Self> {
         let size = size_of::<T>();
         if shape::span(&extents, &strides, size).is_none() || shape::elements(&extents, size).is_none() {
             return Err(Error::Shape {
@@ -114,7 +114,7 @@ unsafe impl<T: Element, const R: usize> Sync for TensorViewMut<'_, T, R> {}
 macro_rules! common {
     ($View:ident) => {
         impl<'a, T: Element, const RANK: usize> $View<'a, T, RANK> {
-            fn at(place: Place<'a, RANK>) -> Self {
+            pub(crate) fn at(place: Place<'a, RANK>) -> Self {
                 $View { place, _elements: PhantomData }
             }
 
@@ -292,10 +292,7 @@ impl<'a, T: Element, const RANK: usize> TensorViewMut<'a, T, RANK> {
         extents: [usize; RANK],
         strides: [usize; RANK],
     ) -> Result<Self> {
-        if !shape::is_injective(&extents, &strides) {
-            let expected = "strides under which no two indices mean the same element".into();
-            return Err(Error::Stride { arg: UNNAMED, expected, found: shape::show(&strides) });
-        }
+        shape::expect_injective(&extents, &strides)?;
         Ok(Self::at(Place::foreign(device, address, extents, strides)?))
     }
 

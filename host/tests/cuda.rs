@@ -174,6 +174,50 @@ fn graphs() -> Result<()> {
 }
 
 #[test]
+fn scalars_of_recorded_launches() -> Result<()> {
+    let Some(d) = gpu() else { return Ok(()) };
+    let s = d.new_stream()?;
+    add_bias::prepare(&d)?;
+    let x = Tensor::<f32, 1>::full(&s, [LARGE], 1.0)?;
+    let mut y = Tensor::<f32, 1>::zeros(&s, [LARGE])?;
+    let mut z = Tensor::<f32, 1>::zeros(&s, [LARGE])?;
+    let mut graph = s.capture(|s| {
+        add_bias::launch(s, (x.tiles()?, y.tiles_mut()?, 1.0))?;
+        y.slice_mut(0, 0..LARGE)?.copy_from(s, x.view())?;
+        add_bias::launch(s, (y.tiles()?, z.tiles_mut()?, 1.0))
+    })?;
+    for (bias, total) in [(1.0f32, 2.0), (10.0, 11.0), (-1.0, 0.0)] {
+        graph.set(1, "bias", bias)?;
+        graph.launch(&s)?;
+        assert!(z.to_vec(&s)?.iter().all(|&v| v == total), "{bias}");
+    }
+    graph.launch(&s)?; // under way with the old value
+    graph.set(1, "bias", 5.0f32)?;
+    assert!(z.to_vec(&s)?.iter().all(|&v| v == 0.0));
+    assert!(matches!(graph.set(1, "bias", 5u32), Err(Error::Recorded { .. })));
+    Ok(())
+}
+
+#[test]
+fn memory_that_is_lent() -> Result<()> {
+    let Some(d) = gpu() else { return Ok(()) };
+    use tilewright_host::foreign::{Ending, scope};
+    let (home, other) = (d.new_stream()?, d.new_stream()?);
+    // "somebody else's": another tensor's memory, used here by address alone
+    let mut owner = Tensor::<f32, 1>::zeros(&home, [LARGE])?;
+    let (address, x) = (owner.as_mut_ptr(), Tensor::<f32, 1>::full(&other, [LARGE], 1.0)?);
+    for i in 0..20 {
+        scope(&home, Ending::OnStream, |scope| {
+            // SAFETY: the tensor is not used until the scope has ended.
+            let y = unsafe { scope.view_mut(address, LARGE, [LARGE], [1]) }?;
+            add_bias::launch(&other, (x.tiles()?, y.tiles_mut()?, i as f32))
+        })?;
+        assert!(owner.to_vec(&home)?.iter().all(|&v| v == 1.0 + i as f32));
+    }
+    Ok(())
+}
+
+#[test]
 fn first_use_in_a_capture_is_refused() -> Result<()> {
     let Some(d) = gpu() else { return Ok(()) };
     let s = d.stream()?;

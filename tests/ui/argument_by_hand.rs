@@ -13,6 +13,7 @@ impl tilewright::kernel::Arg for Pointer { //~ right:
     fn lower(&self) -> (u64, u64) { (self.0 as u64, 0) } //~ right:
     fn facts(&self) -> tilewright::__private::Facts<'_> { todo!() } //~ right:
     unsafe fn at(&self, _: tilewright::__private::backend::Place) -> Self { Pointer(self.0) } //~ right:
+    fn without_owner(self) -> Self { self } //~ right:
 } //~ right:
 #[kernel]
 pub fn nothing(cta: Cta<128>, x: Tiles<f32, 1, 256>, y: TilesMut<f32, 1, 256>, n: u32) {

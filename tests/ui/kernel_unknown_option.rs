@@ -1,6 +1,6 @@
 // wrong: an option that does not exist
 // rule: #[kernel]: what a kernel is
-// expect: check - "expected `arch`, `grid`, `min_blocks` or `instances`"
+// expect: check - "expected `arch`, `grid`, `min_blocks`, `faults` or `instances`"
 #![forbid(unsafe_code)]
 use tilewright::prelude::*;
 

@@ -5,7 +5,7 @@
 use tilewright::prelude::*;
 
 pub struct Mine;
-impl tilewright::__private::Shared for Mine { //~ right:
+impl<'b> tilewright::__private::Shared<'b> for Mine { //~ right:
     const BYTES: usize = 0; //~ right:
-    unsafe fn claim(_: tilewright::__private::backend::Smem, _: tilewright::__private::backend::Smem) -> Self { Mine } //~ right:
+    unsafe fn claim(_: &'b tilewright::__private::BlockScope, _: tilewright::__private::backend::Smem, _: tilewright::__private::backend::Smem) -> Self { Mine } //~ right:
 } //~ right:

@@ -6,6 +6,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The minor version of the oldest rustc that kernels were compiled and tested with.
+const OLDEST: u32 = 96;
+
 /// A rustc with the NVPTX target and the sources of its own `core`, and a cargo to drive it.
 #[derive(Clone, Debug)]
 pub struct DeviceCompiler {
@@ -84,6 +87,9 @@ impl DeviceCompiler {
         let Some(version) = ask(&["--version"]) else {
             return missing("does not run");
         };
+        if minor(&version).is_none_or(|m| m < OLDEST) {
+            return missing(&format!("is {}, and 1.{OLDEST} or newer is needed", version.trim()));
+        }
         let Some(sysroot) = ask(&["--print", "sysroot"]) else {
             return missing("names no sysroot");
         };
@@ -130,6 +136,11 @@ impl DeviceCompiler {
         c.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
         c
     }
+}
+
+/// The minor version in what `rustc --version` says.
+fn minor(version: &str) -> Option<u32> {
+    version.strip_prefix("rustc 1.")?.split('.').next()?.parse().ok()
 }
 
 fn rustup_nightly() -> Option<PathBuf> {
@@ -212,7 +223,15 @@ pub(crate) fn run_text(command: &mut Command) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::keep;
+    use super::{keep, minor};
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(minor("rustc 1.96.0 (ac68faa20 2026-05-25) (built from a source tarball)\n"), Some(96));
+        assert_eq!(minor("rustc 1.85.0"), Some(85));
+        assert_eq!(minor("rustc 1.97.0-nightly (0 2026-06-01)"), Some(97));
+        assert_eq!(minor("gcc 12.2"), None);
+    }
 
     #[test]
     fn the_outer_build_does_not_leak() {

@@ -77,6 +77,7 @@ pub enum Error {
 /// What to install, in the order in which it is looked for. Shown whenever no device compiler is found.
 pub const INSTALL_HELP: &str = "install one of:\n  \
     Debian or Ubuntu:  apt-get install rustc-web rust-web-src cargo-web\n  \
+    \x20                  (1.96 or newer: Debian 12 has it in its suite bookworm-security)\n  \
     rustup:            rustup toolchain install nightly -c rust-src\n\
     or set TILEWRIGHT_RUSTC to a rustc that has the NVPTX target and its own `rust-src`";
 

@@ -12,18 +12,18 @@ use core::marker::PhantomData;
 
 use crate::backend::{self, BlockProduct, DotElement, NotShared, Smem, Split};
 use crate::element::Element;
-use crate::roles::Cta;
+use crate::roles::{BlockScope, Cta, Within};
 use crate::shared::Shared;
 use crate::view::{TileMut, TileRef};
 
 /// Shared memory for [`accumulate`](Cta::accumulate): a ring of `STAGES` pairs of an `M` x `K` and an `N` x `K` tile. A
 /// `#[shared]` parameter of a kernel.
-pub struct Stages<T, const M: usize, const N: usize, const K: usize, const STAGES: usize> {
+pub struct Stages<'b, T, const M: usize, const N: usize, const K: usize, const STAGES: usize> {
     base: Smem,
-    _p: PhantomData<(T, NotShared)>,
+    _p: PhantomData<(T, NotShared, Within<'b>)>,
 }
 
-impl<T: Element, const M: usize, const N: usize, const K: usize, const STAGES: usize> Stages<T, M, N, K, STAGES> {
+impl<T: Element, const M: usize, const N: usize, const K: usize, const STAGES: usize> Stages<'_, T, M, N, K, STAGES> {
     /// Bytes of a row of a tile.
     pub(crate) const ROW: usize = {
         let bytes = K * size_of::<T>();
@@ -38,15 +38,15 @@ impl<T: Element, const M: usize, const N: usize, const K: usize, const STAGES: u
 }
 
 // SAFETY: STAGES stages.
-unsafe impl<T: Element, const M: usize, const N: usize, const K: usize, const STAGES: usize> Shared
-    for Stages<T, M, N, K, STAGES>
+unsafe impl<'b, T: Element, const M: usize, const N: usize, const K: usize, const STAGES: usize> Shared<'b>
+    for Stages<'b, T, M, N, K, STAGES>
 {
     const BYTES: usize = {
         assert!(STAGES >= 2, "one stage is filled while another is read");
         STAGES * Self::STAGE
     };
     #[inline(always)]
-    unsafe fn claim(base: Smem, _: Smem) -> Self {
+    unsafe fn claim(_: &'b BlockScope, base: Smem, _: Smem) -> Self {
         Stages { base, _p: PhantomData }
     }
 }
@@ -83,7 +83,7 @@ where
     }
 }
 
-impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
+impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
     /// `acc + A(0) B(0)^T + A(1) B(1)^T + ...`, over `steps` pairs of tiles that `operands` names. What lies outside a
     /// view counts as zero.
     #[inline(always)]

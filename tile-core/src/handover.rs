@@ -9,31 +9,37 @@ use core::marker::PhantomData;
 
 use crate::backend::{self, Barrier, Smem};
 use crate::element::Element;
-use crate::pipeline::{Consumer, Lent, Pipeline};
-use crate::roles::WarpGroup;
+use crate::pipeline::{Consumer, Lent, Pipeline, Ring};
+use crate::roles::{BlockScope, WarpGroup, Within};
 use crate::shared::{Load, Shared, SharedTile, Stage, Store};
 
 /// Shared memory for the hand-over of a pipeline's consuming end between two warpgroups: a `#[shared]` parameter. See
 /// [`Cta::ping_pong`](crate::roles::Cta::ping_pong).
-pub struct Turns {
+pub struct Turns<'b> {
+    pub(crate) at: TurnsAt,
+    _p: Within<'b>,
+}
+
+/// Where the hand-over's words are.
+pub(crate) struct TurnsAt {
     base: Smem,
 }
 // SAFETY: an address, reached through `Baton`s.
-unsafe impl Sync for Turns {}
+unsafe impl Sync for TurnsAt {}
 // SAFETY: as above.
-unsafe impl Send for Turns {}
+unsafe impl Send for TurnsAt {}
 
 // SAFETY: the ring's state in 8 bytes, and a barrier for each warpgroup.
-unsafe impl Shared for Turns {
+unsafe impl<'b> Shared<'b> for Turns<'b> {
     const BYTES: usize = 0;
     const TAIL: usize = 24;
     #[inline(always)]
-    unsafe fn claim(_: Smem, tail: Smem) -> Self {
-        Turns { base: tail }
+    unsafe fn claim(_: &'b BlockScope, _: Smem, tail: Smem) -> Self {
+        Turns { at: TurnsAt { base: tail }, _p: PhantomData }
     }
 }
 
-impl Turns {
+impl TurnsAt {
     #[inline(always)]
     fn turn(&self, index: u32) -> Barrier {
         Barrier(self.base.add(8 + 8 * index as usize))
@@ -54,7 +60,7 @@ impl Turns {
     #[inline(always)]
     pub(crate) fn baton<'p, S: Stage, const STAGES: usize>(
         &'p self,
-        ring: &'p Pipeline<S, STAGES>,
+        ring: &'p Ring<S, STAGES>,
         index: u32,
     ) -> Baton<'p, S, STAGES> {
         Baton { turns: self, ring, phase: index.wrapping_sub(1), _p: PhantomData }
@@ -75,8 +81,8 @@ impl Turns {
 /// }
 /// ```
 pub struct Baton<'p, S: Stage, const STAGES: usize> {
-    turns: &'p Turns,
-    ring: &'p Pipeline<S, STAGES>,
+    turns: &'p TurnsAt,
+    ring: &'p Ring<S, STAGES>,
     /// The phase of this warpgroup's turn to wait for.
     phase: u32,
     _p: Lent<'p>,
@@ -110,7 +116,7 @@ impl<'p, S: Stage, const STAGES: usize> Baton<'p, S, STAGES> {
 
 /// The end of a pipeline that a whole warpgroup fills.
 pub struct GroupProducer<'p, S: Stage, const STAGES: usize> {
-    ring: &'p Pipeline<S, STAGES>,
+    ring: &'p Ring<S, STAGES>,
     slot: u32,
     /// The phase of `empty` to wait for: -1 on the first pass, when all slots are free.
     phase: u32,
@@ -144,7 +150,7 @@ pub struct GroupFill<'q, 'p, S: Stage, const STAGES: usize> {
 
 impl<'p, S: Stage, const STAGES: usize> GroupProducer<'p, S, STAGES> {
     #[inline(always)]
-    fn new(ring: &'p Pipeline<S, STAGES>, releases: u32) -> Self {
+    fn new(ring: &'p Ring<S, STAGES>, releases: u32) -> Self {
         GroupProducer { ring, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
     }
     /// Waits for the next slot to be empty.
@@ -242,54 +248,54 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> GroupFill<
 ///
 /// # Safety
 /// Implemented here alone.
-pub unsafe trait Link: Sync {
+pub unsafe trait Link {
     /// What the filling warpgroup gets.
-    type From<'p>
-    where
-        Self: 'p;
+    type From<'p>;
     /// What the other gets.
-    type To<'p>
-    where
-        Self: 'p;
+    type To<'p>;
+    /// What ends are made of. It knows no block, so that ends can be lent for any time within it.
+    #[doc(hidden)]
+    type Rings: Sync + 'static;
+    #[doc(hidden)]
+    fn rings(self) -> Self::Rings;
     /// # Safety
     /// By one thread, before any end exists.
     #[doc(hidden)]
-    unsafe fn init(&self);
+    unsafe fn init(rings: &Self::Rings);
     #[doc(hidden)]
-    fn from(&self, index: u32) -> Self::From<'_>;
+    fn from(rings: &Self::Rings, index: u32) -> Self::From<'_>;
     #[doc(hidden)]
-    fn to(&self, index: u32) -> Self::To<'_>;
+    fn to(rings: &Self::Rings, index: u32) -> Self::To<'_>;
     /// Waits until everything that was asked for has landed.
     #[doc(hidden)]
     fn drain(from: Self::From<'_>);
 }
 
 // SAFETY: one end each; a slot is released once, by the other warpgroup.
-unsafe impl<S: Stage, const STAGES: usize> Link for Pipeline<S, STAGES> {
-    type From<'p>
-        = GroupProducer<'p, S, STAGES>
-    where
-        Self: 'p;
-    type To<'p>
-        = Consumer<'p, S, STAGES>
-    where
-        Self: 'p;
+unsafe impl<S: Stage, const STAGES: usize> Link for Pipeline<'_, S, STAGES> {
+    type From<'p> = GroupProducer<'p, S, STAGES>;
+    type To<'p> = Consumer<'p, S, STAGES>;
+    type Rings = Ring<S, STAGES>;
     #[inline(always)]
-    unsafe fn init(&self) {
+    fn rings(self) -> Ring<S, STAGES> {
+        self.ring
+    }
+    #[inline(always)]
+    unsafe fn init(ring: &Ring<S, STAGES>) {
         const { assert!(S::CLUSTER == 1, "a pipeline between warpgroups belongs to one block") };
         // SAFETY: the caller's.
         unsafe {
-            self.init_slots(1);
-            self.init_landed();
+            ring.init_slots(1);
+            ring.init_landed();
         }
     }
     #[inline(always)]
-    fn from(&self, _: u32) -> Self::From<'_> {
-        GroupProducer::new(self, 1)
+    fn from(ring: &Ring<S, STAGES>, _: u32) -> Self::From<'_> {
+        GroupProducer::new(ring, 1)
     }
     #[inline(always)]
-    fn to(&self, index: u32) -> Self::To<'_> {
-        Consumer::at(self, 0, 0, index)
+    fn to(ring: &Ring<S, STAGES>, index: u32) -> Self::To<'_> {
+        Consumer::at(ring, 0, 0, index)
     }
     #[inline(always)]
     fn drain(p: Self::From<'_>) {
@@ -298,43 +304,42 @@ unsafe impl<S: Stage, const STAGES: usize> Link for Pipeline<S, STAGES> {
 }
 
 /// A pipeline that both warpgroups read, the one that fills it included. See [`Pipeline::to_both`].
-pub struct ToBoth<S: Stage, const STAGES: usize>(pub(crate) Pipeline<S, STAGES>);
+pub struct ToBoth<'b, S: Stage, const STAGES: usize>(pub(crate) Pipeline<'b, S, STAGES>);
 
-impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
+impl<'b, S: Stage, const STAGES: usize> Pipeline<'b, S, STAGES> {
     /// For [`pair`](crate::roles::Cta::pair): read by both warpgroups, where a pipeline is otherwise read by the one that
     /// does not fill it.
     #[inline(always)]
-    pub fn to_both(self) -> ToBoth<S, STAGES> {
+    pub fn to_both(self) -> ToBoth<'b, S, STAGES> {
         ToBoth(self)
     }
 }
 
 // SAFETY: one producing end, two consuming ends; a slot is released twice.
-unsafe impl<S: Stage, const STAGES: usize> Link for ToBoth<S, STAGES> {
-    type From<'p>
-        = (GroupProducer<'p, S, STAGES>, Consumer<'p, S, STAGES>)
-    where
-        Self: 'p;
-    type To<'p>
-        = Consumer<'p, S, STAGES>
-    where
-        Self: 'p;
+unsafe impl<S: Stage, const STAGES: usize> Link for ToBoth<'_, S, STAGES> {
+    type From<'p> = (GroupProducer<'p, S, STAGES>, Consumer<'p, S, STAGES>);
+    type To<'p> = Consumer<'p, S, STAGES>;
+    type Rings = Ring<S, STAGES>;
     #[inline(always)]
-    unsafe fn init(&self) {
+    fn rings(self) -> Ring<S, STAGES> {
+        self.0.ring
+    }
+    #[inline(always)]
+    unsafe fn init(ring: &Ring<S, STAGES>) {
         const { assert!(S::CLUSTER == 1, "a pipeline between warpgroups belongs to one block") };
         // SAFETY: the caller's.
         unsafe {
-            self.0.init_slots(2);
-            self.0.init_landed();
+            ring.init_slots(2);
+            ring.init_landed();
         }
     }
     #[inline(always)]
-    fn from(&self, index: u32) -> Self::From<'_> {
-        (GroupProducer::new(&self.0, 2), Consumer::at(&self.0, 0, 0, index))
+    fn from(ring: &Ring<S, STAGES>, index: u32) -> Self::From<'_> {
+        (GroupProducer::new(ring, 2), Consumer::at(ring, 0, 0, index))
     }
     #[inline(always)]
-    fn to(&self, index: u32) -> Self::To<'_> {
-        Consumer::at(&self.0, 0, 0, index)
+    fn to(ring: &Ring<S, STAGES>, index: u32) -> Self::To<'_> {
+        Consumer::at(ring, 0, 0, index)
     }
     #[inline(always)]
     fn drain(from: Self::From<'_>) {
@@ -347,20 +352,25 @@ macro_rules! links {
     ($($l:ident $i:tt),*) => {
         // SAFETY: each by itself.
         unsafe impl<$($l: Link),*> Link for ($($l,)*) {
-            type From<'p> = ($($l::From<'p>,)*) where Self: 'p;
-            type To<'p> = ($($l::To<'p>,)*) where Self: 'p;
+            type From<'p> = ($($l::From<'p>,)*);
+            type To<'p> = ($($l::To<'p>,)*);
+            type Rings = ($($l::Rings,)*);
             #[inline(always)]
-            unsafe fn init(&self) {
+            fn rings(self) -> Self::Rings {
+                ($(self.$i.rings(),)*)
+            }
+            #[inline(always)]
+            unsafe fn init(rings: &Self::Rings) {
                 // SAFETY: the caller's.
-                unsafe { $(self.$i.init();)* }
+                unsafe { $($l::init(&rings.$i);)* }
             }
             #[inline(always)]
-            fn from(&self, index: u32) -> Self::From<'_> {
-                ($(self.$i.from(index),)*)
+            fn from(rings: &Self::Rings, index: u32) -> Self::From<'_> {
+                ($($l::from(&rings.$i, index),)*)
             }
             #[inline(always)]
-            fn to(&self, index: u32) -> Self::To<'_> {
-                ($(self.$i.to(index),)*)
+            fn to(rings: &Self::Rings, index: u32) -> Self::To<'_> {
+                ($($l::to(&rings.$i, index),)*)
             }
             #[inline(always)]
             fn drain(from: Self::From<'_>) {

@@ -69,12 +69,13 @@ pub const fn hash(words: &[u64]) -> u64 {
 
 /// What host and device must agree on, as one number.
 #[doc(hidden)]
-pub const fn signature(threads: usize, cluster: usize, shared: usize, args: &[u64]) -> u64 {
-    let mut words = [0; 16];
-    (words[0], words[1], words[2], words[3]) = (threads as u64, cluster as u64, shared as u64, args.len() as u64);
+pub const fn signature(threads: usize, cluster: usize, shared: usize, faults: usize, args: &[u64]) -> u64 {
+    let mut words = [0; 20];
+    (words[0], words[1], words[2]) = (threads as u64, cluster as u64, shared as u64);
+    (words[3], words[4]) = (faults as u64, args.len() as u64);
     let mut i = 0;
     while i < args.len() {
-        words[4 + i] = args[i];
+        words[5 + i] = args[i];
         i += 1;
     }
     hash(&words)
@@ -143,6 +144,8 @@ pub unsafe trait Kernel: Sized + 'static {
     const SHARED_BYTES: u32;
     /// Blocks of a launch.
     const GRID: Grid;
+    /// What it can find wrong, by number: see [`Fault`](crate::fault::Fault).
+    const FAULTS: &'static [&'static str] = &[];
     /// The hash of all of the above that host and device must agree on.
     const SIGNATURE: u64;
     /// The images of the crate that defines the kernel.
@@ -194,6 +197,16 @@ pub unsafe trait Arg: Sized {
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, place: backend::Place) -> Self;
+    /// The same without a reference to its owner: for launches that are kept, whose launcher keeps the owner itself.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(self) -> Self;
+    /// Takes another value, if it is a scalar of that type.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn assign(&mut self, _value: &dyn core::any::Any) -> bool {
+        false
+    }
 }
 
 /// What the launcher must know of an argument.
@@ -238,6 +251,14 @@ macro_rules! scalar {
             unsafe fn at(&self, _: backend::Place) -> Self {
                 *self
             }
+            #[cfg(not(target_arch = "nvptx64"))]
+            fn without_owner(self) -> Self {
+                self
+            }
+            #[cfg(not(target_arch = "nvptx64"))]
+            fn assign(&mut self, value: &dyn core::any::Any) -> bool {
+                value.downcast_ref::<$t>().map(|v| *self = *v).is_some()
+            }
         }
     )*};
 }
@@ -268,6 +289,11 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for Tiles<'_, T, M, 
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, _: backend::Place) -> Self {
         *self
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
     }
 }
 
@@ -305,6 +331,11 @@ unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for Til
         // SAFETY: the caller's.
         unsafe { TilesMut::at(self, place) }
     }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
+    }
 }
 
 // SAFETY: `TmaMeta` is repr(C); the map comes first, where the PTX pass aligns it.
@@ -328,6 +359,11 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for TmaTiles<'_, T, 
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, _: backend::Place) -> Self {
         *self
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
     }
 }
 
@@ -353,6 +389,11 @@ unsafe impl<T: Element, const BOX: usize, const N: usize> Arg for TmaPages<'_, T
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, _: backend::Place) -> Self {
         *self
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
     }
 }
 
@@ -387,6 +428,13 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for OwnedTiles<'_, T
         // SAFETY: the caller's.
         unsafe { OwnedTiles::at(self, place) }
     }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        for provenance in self.provenance.iter_mut().flatten() {
+            provenance.owner = None;
+        }
+        self
+    }
 }
 
 // SAFETY: as above.
@@ -413,6 +461,11 @@ unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for Tma
         // SAFETY: the caller's.
         unsafe { TmaTilesMut::at(self, place) }
     }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
+    }
 }
 
 /// The arguments of a launch: a tuple of [`Arg`].
@@ -432,6 +485,10 @@ pub unsafe trait Args {
     /// # Safety
     /// At most once for each worker of a launch.
     unsafe fn at(&self, place: backend::Place) -> Self;
+    /// The same without references to owners.
+    fn without_owners(self) -> Self;
+    /// Gives argument `index` another value, if it is a scalar of that type.
+    fn assign(&mut self, index: usize, value: &dyn core::any::Any) -> bool;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -460,6 +517,15 @@ macro_rules! args {
             unsafe fn at(&self, place: backend::Place) -> Self {
                 // SAFETY: the caller's.
                 unsafe { ($(self.$i.at(place),)*) }
+            }
+            fn without_owners(self) -> Self {
+                ($(self.$i.without_owner(),)*)
+            }
+            fn assign(&mut self, index: usize, value: &dyn core::any::Any) -> bool {
+                match index {
+                    $($i => self.$i.assign(value),)*
+                    _ => false,
+                }
             }
         }
     };

@@ -40,6 +40,7 @@ extern crate std;
 
 pub mod dot;
 pub mod element;
+pub mod fault;
 pub mod handover;
 pub mod kernel;
 pub mod layout;
@@ -84,7 +85,7 @@ pub mod prelude {
     pub use crate::owned::OwnedTiles;
     pub use crate::pages::TmaPages;
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
-    pub use crate::roles::{Cta, Output, Team, WarpGroup};
+    pub use crate::roles::{Cta, Output, Token, WarpGroup};
     pub use crate::rows::AccRows;
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule, Strips};
     pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
@@ -99,7 +100,7 @@ pub mod prelude {
 pub mod __private {
     pub use crate::backend;
     pub use crate::kernel::*;
-    pub use crate::roles::Block;
+    pub use crate::roles::{Block, BlockScope};
     pub use crate::shared::Shared;
     #[cfg(not(target_arch = "nvptx64"))]
     pub use crate::tma::TensorMapRequest;

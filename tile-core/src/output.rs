@@ -81,7 +81,7 @@ where
 /// Tiles on their way through shared memory: see [`TmaTilesMut::through`].
 pub struct Staged<'a, T, const M: usize, const N: usize, S, const WARPGROUPS: usize, const BUFFERS: usize> {
     tiles: TmaTilesMut<'a, T, M, N, S>,
-    staging: Staging<WARPGROUPS, BUFFERS>,
+    staging: backend::Smem,
 }
 // SAFETY: as the tiles.
 unsafe impl<T: Element, const M: usize, const N: usize, S: Send, const W: usize, const B: usize> Send
@@ -95,9 +95,9 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TmaTilesMut<'a
     #[inline(always)]
     pub fn through<const WARPGROUPS: usize, const BUFFERS: usize>(
         self,
-        staging: Staging<WARPGROUPS, BUFFERS>,
+        staging: Staging<'_, WARPGROUPS, BUFFERS>,
     ) -> Staged<'a, T, M, N, S, WARPGROUPS, BUFFERS> {
-        Staged { tiles: self, staging }
+        Staged { tiles: self, staging: staging.base }
     }
 }
 
@@ -140,7 +140,7 @@ unsafe impl<'a, T: Element, const M: usize, const N: usize, S: Schedule, const W
             plan: self.tiles.plan().turn(share.turn, share.turns),
             tiles: TmaTilesMut { _p: PhantomData, ..self.tiles },
             first: share.index * (H * STORE_ROWS) as u32,
-            buffers: self.staging.base.add(share.warpgroup as usize * B * STORE_ROWS * crate::tma::SPAN),
+            buffers: self.staging.add(share.warpgroup as usize * B * STORE_ROWS * crate::tma::SPAN),
         }
     }
 }

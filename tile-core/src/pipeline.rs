@@ -12,40 +12,49 @@
 use core::marker::PhantomData;
 
 use crate::backend::{self, Barrier, NotShared, Smem};
+use crate::roles::{BlockScope, Within};
 use crate::shared::{Load, Shared, Stage};
 
 /// Of ends and slots: they belong to their role, and their lifetime is exactly that of the ends lent to it. Could it be
 /// shortened, a group in flight could be given operands that it merely borrows from a slot beside it, until it is leaked.
 pub(crate) type Lent<'p> = PhantomData<(fn(&'p ()) -> &'p (), NotShared)>;
 
-/// A ring of `STAGES` slots, each holding a stage `S`. A `#[shared]` parameter of a kernel.
-pub struct Pipeline<S: Stage, const STAGES: usize> {
+/// A ring of `STAGES` slots, each holding a stage `S`. A `#[shared]` parameter of a kernel. It lives no longer than its
+/// block, `'b`.
+pub struct Pipeline<'b, S: Stage, const STAGES: usize> {
+    pub(crate) ring: Ring<S, STAGES>,
+    _p: Within<'b>,
+}
+
+/// Where a pipeline's slots and barriers are.
+#[doc(hidden)]
+pub struct Ring<S: Stage, const STAGES: usize> {
     base: Smem,
     barriers: Smem,
     _p: PhantomData<fn() -> S>,
 }
 // SAFETY: it is an address; slots are reached through its ends alone.
-unsafe impl<S: Stage, const STAGES: usize> Sync for Pipeline<S, STAGES> {}
+unsafe impl<S: Stage, const STAGES: usize> Sync for Ring<S, STAGES> {}
 // SAFETY: as above.
-unsafe impl<S: Stage, const STAGES: usize> Send for Pipeline<S, STAGES> {}
+unsafe impl<S: Stage, const STAGES: usize> Send for Ring<S, STAGES> {}
 
 // SAFETY: two barriers of 8 bytes for each slot, and one more, are in the tail; the slots, too, if they hold no tiles.
-unsafe impl<S: Stage, const STAGES: usize> Shared for Pipeline<S, STAGES> {
+unsafe impl<'b, S: Stage, const STAGES: usize> Shared<'b> for Pipeline<'b, S, STAGES> {
     const BYTES: usize = {
         assert!(STAGES > 0, "a pipeline has at least one slot");
         let bytes = STAGES * S::BYTES;
         assert!(bytes <= 232_448 - 1024, "a pipeline exceeds the shared memory of a block");
         if S::ALIGN > 16 { bytes } else { 0 }
     };
-    const TAIL: usize = Self::BARRIERS + if S::ALIGN > 16 { 0 } else { STAGES * S::BYTES };
+    const TAIL: usize = Ring::<S, STAGES>::BARRIERS + if S::ALIGN > 16 { 0 } else { STAGES * S::BYTES };
     #[inline(always)]
-    unsafe fn claim(base: Smem, tail: Smem) -> Self {
-        let base = if S::ALIGN > 16 { base } else { tail.add(Self::BARRIERS) };
-        Pipeline { base, barriers: tail, _p: PhantomData }
+    unsafe fn claim(_: &'b BlockScope, base: Smem, tail: Smem) -> Self {
+        let base = if S::ALIGN > 16 { base } else { tail.add(Ring::<S, STAGES>::BARRIERS) };
+        Pipeline { ring: Ring { base, barriers: tail, _p: PhantomData }, _p: PhantomData }
     }
 }
 
-impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
+impl<S: Stage, const STAGES: usize> Ring<S, STAGES> {
     const BARRIERS: usize = STAGES * 16 + 16;
     #[inline(always)]
     pub(crate) fn full(&self, slot: u32) -> Barrier {
@@ -116,56 +125,56 @@ impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
 ///
 /// # Safety
 /// Implemented here alone.
-pub unsafe trait Channel: Sync {
+pub unsafe trait Channel {
     /// The producing end.
-    type Producer<'p>
-    where
-        Self: 'p;
+    type Producer<'p>;
     /// A consuming end.
-    type Consumer<'p>
-    where
-        Self: 'p;
+    type Consumer<'p>;
+    /// What ends are made of. It knows no block, so that ends can be lent for any time within it.
+    #[doc(hidden)]
+    type Rings: Sync + 'static;
     /// Blocks that share slots.
     #[doc(hidden)]
     const CLUSTER: usize;
+    #[doc(hidden)]
+    fn rings(self) -> Self::Rings;
     /// # Safety
     /// By one thread, before any end exists.
     #[doc(hidden)]
-    unsafe fn init(&self, consumers: u32);
+    unsafe fn init(rings: &Self::Rings, consumers: u32);
     #[doc(hidden)]
-    fn producer(&self, consumers: u32) -> Self::Producer<'_>;
+    fn producer(rings: &Self::Rings, consumers: u32) -> Self::Producer<'_>;
     /// The end of the consumer warpgroup `index`.
     #[doc(hidden)]
-    fn consumer(&self, index: u32) -> Self::Consumer<'_>;
+    fn consumer(rings: &Self::Rings, index: u32) -> Self::Consumer<'_>;
     /// Waits until everything that the producer asked for has landed.
     #[doc(hidden)]
     fn drain(producer: Self::Producer<'_>);
 }
 
 // SAFETY: ends are made once each by `roles`.
-unsafe impl<S: Load, const STAGES: usize> Channel for Pipeline<S, STAGES> {
-    type Producer<'p>
-        = Producer<'p, S, STAGES>
-    where
-        Self: 'p;
-    type Consumer<'p>
-        = Consumer<'p, S, STAGES>
-    where
-        Self: 'p;
+unsafe impl<S: Load, const STAGES: usize> Channel for Pipeline<'_, S, STAGES> {
+    type Producer<'p> = Producer<'p, S, STAGES>;
+    type Consumer<'p> = Consumer<'p, S, STAGES>;
+    type Rings = Ring<S, STAGES>;
     const CLUSTER: usize = S::CLUSTER;
     #[inline(always)]
-    unsafe fn init(&self, consumers: u32) {
+    fn rings(self) -> Ring<S, STAGES> {
+        self.ring
+    }
+    #[inline(always)]
+    unsafe fn init(ring: &Ring<S, STAGES>, consumers: u32) {
         // SAFETY: the caller's.
-        unsafe { self.init_slots(consumers * S::CLUSTER as u32) }
+        unsafe { ring.init_slots(consumers * S::CLUSTER as u32) }
     }
     #[inline(always)]
-    fn producer(&self, consumers: u32) -> Producer<'_, S, STAGES> {
+    fn producer(ring: &Ring<S, STAGES>, consumers: u32) -> Producer<'_, S, STAGES> {
         let releases = consumers * S::CLUSTER as u32;
-        Producer { ring: self, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
+        Producer { ring, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
     }
     #[inline(always)]
-    fn consumer(&self, index: u32) -> Consumer<'_, S, STAGES> {
-        Consumer::at(self, 0, 0, index)
+    fn consumer(ring: &Ring<S, STAGES>, index: u32) -> Consumer<'_, S, STAGES> {
+        Consumer::at(ring, 0, 0, index)
     }
     #[inline(always)]
     fn drain(p: Producer<'_, S, STAGES>) {
@@ -175,30 +184,29 @@ unsafe impl<S: Load, const STAGES: usize> Channel for Pipeline<S, STAGES> {
 
 // SAFETY: as for each.
 unsafe impl<A: Channel, B: Channel> Channel for (A, B) {
-    type Producer<'p>
-        = (A::Producer<'p>, B::Producer<'p>)
-    where
-        Self: 'p;
-    type Consumer<'p>
-        = (A::Consumer<'p>, B::Consumer<'p>)
-    where
-        Self: 'p;
+    type Producer<'p> = (A::Producer<'p>, B::Producer<'p>);
+    type Consumer<'p> = (A::Consumer<'p>, B::Consumer<'p>);
+    type Rings = (A::Rings, B::Rings);
     const CLUSTER: usize = if A::CLUSTER > B::CLUSTER { A::CLUSTER } else { B::CLUSTER };
     #[inline(always)]
-    unsafe fn init(&self, consumers: u32) {
+    fn rings(self) -> Self::Rings {
+        (self.0.rings(), self.1.rings())
+    }
+    #[inline(always)]
+    unsafe fn init((a, b): &Self::Rings, consumers: u32) {
         // SAFETY: the caller's.
         unsafe {
-            self.0.init(consumers);
-            self.1.init(consumers);
+            A::init(a, consumers);
+            B::init(b, consumers);
         }
     }
     #[inline(always)]
-    fn producer(&self, consumers: u32) -> Self::Producer<'_> {
-        (self.0.producer(consumers), self.1.producer(consumers))
+    fn producer((a, b): &Self::Rings, consumers: u32) -> Self::Producer<'_> {
+        (A::producer(a, consumers), B::producer(b, consumers))
     }
     #[inline(always)]
-    fn consumer(&self, index: u32) -> Self::Consumer<'_> {
-        (self.0.consumer(index), self.1.consumer(index))
+    fn consumer((a, b): &Self::Rings, index: u32) -> Self::Consumer<'_> {
+        (A::consumer(a, index), B::consumer(b, index))
     }
     #[inline(always)]
     fn drain(p: Self::Producer<'_>) {
@@ -209,7 +217,7 @@ unsafe impl<A: Channel, B: Channel> Channel for (A, B) {
 
 /// The end that fills slots.
 pub struct Producer<'p, S: Stage, const STAGES: usize> {
-    ring: &'p Pipeline<S, STAGES>,
+    ring: &'p Ring<S, STAGES>,
     slot: u32,
     /// The phase of `empty` to wait for: -1 on the first pass, when all slots are free.
     phase: u32,
@@ -259,7 +267,7 @@ impl<S: Load, const STAGES: usize> FillSlot<'_, '_, S, STAGES> {
 
 /// An end that empties slots: one for each consumer.
 pub struct Consumer<'p, S: Stage, const STAGES: usize> {
-    ring: &'p Pipeline<S, STAGES>,
+    ring: &'p Ring<S, STAGES>,
     pub(crate) slot: u32,
     pub(crate) phase: u32,
     index: u32,
@@ -269,7 +277,7 @@ pub struct Consumer<'p, S: Stage, const STAGES: usize> {
 impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
     /// The end of warpgroup `index`, its next slot being `slot` in `phase`.
     #[inline(always)]
-    pub(crate) fn at(ring: &'p Pipeline<S, STAGES>, slot: u32, phase: u32, index: u32) -> Self {
+    pub(crate) fn at(ring: &'p Ring<S, STAGES>, slot: u32, phase: u32, index: u32) -> Self {
         Consumer { ring, slot, phase, index, _p: PhantomData }
     }
     /// Waits for the next slot to be full.
@@ -279,14 +287,14 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
         if !cfg!(tilewright_fault = "full") {
             let what = "a consumer waits for a full slot";
             if const { S::CLUSTER > 1 } {
-                ring.full(self.slot).wait::<2>(self.phase, Pipeline::<S, STAGES>::FILLS, what);
+                ring.full(self.slot).wait::<2>(self.phase, Ring::<S, STAGES>::FILLS, what);
             } else {
-                ring.full(self.slot).wait::<1>(self.phase, Pipeline::<S, STAGES>::FILLS, what);
+                ring.full(self.slot).wait::<1>(self.phase, Ring::<S, STAGES>::FILLS, what);
             }
         }
         let release = Release {
             empty: ring.empty(self.slot),
-            held: backend::Held::new(ring.full(self.slot), self.phase, Pipeline::<S, STAGES>::FILLS),
+            held: backend::Held::new(ring.full(self.slot), self.phase, Ring::<S, STAGES>::FILLS),
             cluster: S::CLUSTER as u32,
             index: self.index,
             _p: PhantomData,

@@ -7,22 +7,43 @@
 use core::marker::PhantomData;
 
 use crate::backend::{self, NotShared, Smem};
+use crate::fault::Fault;
 use crate::handover::{Baton, Link, Turns};
 use crate::pipeline::{Channel, Pipeline};
 use crate::shared::Load;
 use crate::supply::{Supplier, Supply};
 
+/// The time in which one block runs. The block's token and its shared memory borrow it, so that nothing of them can be
+/// kept for another block or another launch.
+#[doc(hidden)]
+pub struct BlockScope(backend::Faults);
+
+impl BlockScope {
+    /// # Safety
+    /// By the generated entry, for the block that it runs.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub unsafe fn new(faults: backend::Faults) -> Self {
+        BlockScope(faults)
+    }
+}
+
+/// Of what belongs to a block: it lives exactly as long.
+pub(crate) type Within<'b> = PhantomData<fn(&'b ()) -> &'b ()>;
+
 /// The whole block of `THREADS` threads, in a cluster of `CLUSTER` blocks. By value: gone once the block has split into
-/// roles.
-pub struct Cta<const THREADS: usize, const CLUSTER: usize = 1> {
+/// roles. It lives no longer than the block, `'b`, which signatures leave out: `cta: Cta<256>`.
+pub struct Cta<'b, const THREADS: usize, const CLUSTER: usize = 1> {
     pub(crate) scratch: Smem,
     pub(crate) place: backend::Place,
-    _p: NotShared,
+    faults: backend::Faults,
+    _p: PhantomData<(NotShared, Within<'b>)>,
 }
 
 /// One warpgroup: 128 threads, which alone can start warpgroup products.
 pub struct WarpGroup {
     pub(crate) index: u32,
+    faults: backend::Faults,
     _p: NotShared,
 }
 
@@ -32,17 +53,29 @@ impl WarpGroup {
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
+
+    /// Reports `fault` if `wrong`: the host returns the first one of a launch as an error. The kernel goes on, so it takes
+    /// something harmless in place of what was wrong.
+    #[inline(always)]
+    pub fn fault_if(&mut self, wrong: bool, fault: Fault) {
+        if wrong {
+            self.faults.report(fault.code())
+        }
+    }
 }
 
-/// A token whose threads run as one program: a warpgroup, or a supplying warp. Sealed.
-pub trait Team: sealed::Sealed {}
+/// The block's token, a warpgroup's or a supplier's: what stands for all threads of something. Sealed.
+pub trait Token: sealed::Sealed {}
+impl<const THREADS: usize, const CLUSTER: usize> Token for Cta<'_, THREADS, CLUSTER> {}
+impl Token for WarpGroup {}
+impl Token for Supplier {}
+
 mod sealed {
     pub trait Sealed {}
+    impl<const THREADS: usize, const CLUSTER: usize> Sealed for super::Cta<'_, THREADS, CLUSTER> {}
     impl Sealed for super::WarpGroup {}
     impl Sealed for crate::supply::Supplier {}
 }
-impl Team for WarpGroup {}
-impl Team for crate::supply::Supplier {}
 
 /// The launch size in a type: what `#[kernel]` reads off the block's token.
 #[doc(hidden)]
@@ -54,7 +87,7 @@ pub trait Block {
     const THREADS: usize;
     const CLUSTER: usize;
 }
-impl<const THREADS: usize, const CLUSTER: usize> Block for Cta<THREADS, CLUSTER> {
+impl<const THREADS: usize, const CLUSTER: usize> Block for Cta<'_, THREADS, CLUSTER> {
     const THREADS: usize = {
         assert!(THREADS % 32 == 0 && THREADS > 0 && THREADS <= 1024, "a block has 32 to 1024 threads, whole warps");
         THREADS
@@ -99,13 +132,22 @@ pub struct Share {
     pub warpgroup: u32,
 }
 
-impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
+impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
     /// # Safety
     /// Once a block, by the generated entry.
     #[doc(hidden)]
     #[inline(always)]
-    pub unsafe fn begin(scratch: Smem, place: backend::Place) -> Self {
-        Cta { scratch, place, _p: PhantomData }
+    pub unsafe fn begin(block: &'b BlockScope, scratch: Smem, place: backend::Place) -> Self {
+        Cta { scratch, place, faults: block.0, _p: PhantomData }
+    }
+
+    /// Reports `fault` if `wrong`: the host returns the first one of a launch as an error. The kernel goes on, so it takes
+    /// something harmless in place of what was wrong.
+    #[inline(always)]
+    pub fn fault_if(&mut self, wrong: bool, fault: Fault) {
+        if wrong {
+            self.faults.report(fault.code())
+        }
     }
 
     /// The block's number in its cluster.
@@ -157,7 +199,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
                 "staging has buffers for each consumer warpgroup of the block"
             );
         }
-        let place = self.place;
+        let (place, rings) = (self.place, channel.rings());
         let share = move |rank: u32, index: u32| Share {
             index: rank * (Self::WARPGROUPS as u32 - 1) + index,
             turn: 0,
@@ -166,12 +208,13 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
         };
         backend::roles::<_, THREADS, CLUSTER>(
             place,
+            self.faults,
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]
-            || unsafe { channel.init(Self::WARPGROUPS as u32 - 1) },
+            || unsafe { C::init(&rings, Self::WARPGROUPS as u32 - 1) },
             #[inline(always)]
             || {
-                let mut end = channel.producer(Self::WARPGROUPS as u32 - 1);
+                let mut end = C::producer(&rings, Self::WARPGROUPS as u32 - 1);
                 producer(&mut end);
                 C::drain(end);
             },
@@ -180,7 +223,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
             |rank, index| unsafe { output.part::<1>(share(rank, index)) },
             #[inline(always)]
             |wg, part| {
-                let mut end = channel.consumer(wg.index());
+                let mut end = C::consumer(&rings, wg.index());
                 consumer(wg, &mut end, part)
             },
         )
@@ -217,17 +260,19 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
                 "staging has buffers for each consumer warpgroup of the block"
             );
         }
+        let (ring, turns) = (ring.ring, turns.at);
         backend::roles::<_, THREADS, CLUSTER>(
             self.place,
+            self.faults,
             // SAFETY: by one thread, before any end exists. A slot is released by one warpgroup of each block.
             #[inline(always)]
             || unsafe {
-                Channel::init(&ring, 1);
+                <Pipeline<S, STAGES> as Channel>::init(&ring, 1);
                 turns.init();
             },
             #[inline(always)]
             || {
-                let mut end = Channel::producer(&ring, 1);
+                let mut end = <Pipeline<S, STAGES> as Channel>::producer(&ring, 1);
                 producer(&mut end);
                 <Pipeline<S, STAGES> as Channel>::drain(end);
             },
@@ -259,22 +304,24 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
             assert!(THREADS == 256, "a pair is two warpgroups: 256 threads");
             assert!(CLUSTER == 1, "a pair is a block of its own");
         }
+        let (from_first, from_second) = (from_first.rings(), from_second.rings());
         backend::pair(
+            self.faults,
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]
             || unsafe {
-                from_first.init();
-                from_second.init();
+                A::init(&from_first);
+                B::init(&from_second);
             },
             #[inline(always)]
             |wg| {
-                let (mut from, mut to) = (from_first.from(0), from_second.to(0));
+                let (mut from, mut to) = (A::from(&from_first, 0), B::to(&from_second, 0));
                 first(wg, &mut from, &mut to);
                 A::drain(from);
             },
             #[inline(always)]
             |wg| {
-                let (mut from, mut to) = (from_second.from(1), from_first.to(1));
+                let (mut from, mut to) = (B::from(&from_second, 1), A::to(&from_first, 1));
                 second(wg, &mut from, &mut to);
                 B::drain(from);
             },
@@ -282,7 +329,7 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
     }
 }
 
-impl<const THREADS: usize> Cta<THREADS> {
+impl<const THREADS: usize> Cta<'_, THREADS> {
     /// As [`pair`](Cta::pair), with a third role: a warp that has the copy engine fill `supplies`, each for the first
     /// warpgroup, the second, or both ([`Pipeline::to_first`], [`Pipeline::to_second`], [`Pipeline::to_both`]).
     ///
@@ -299,29 +346,31 @@ impl<const THREADS: usize> Cta<THREADS> {
         second: impl for<'p> FnOnce(&mut WarpGroup, &mut F::Second<'p>, &mut B::From<'p>, &mut A::To<'p>) + Send,
     ) {
         const { assert!(THREADS == 384, "a supplied pair is three warpgroups, one of them the supplier's: 384 threads") };
+        let (supplies, from_first, from_second) = (supplies.rings(), from_first.rings(), from_second.rings());
         backend::pair_supplied(
+            self.faults,
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]
             || unsafe {
-                supplies.init();
-                from_first.init();
-                from_second.init();
+                F::init(&supplies);
+                A::init(&from_first);
+                B::init(&from_second);
             },
             #[inline(always)]
             |warp| {
-                let mut from = supplies.from();
+                let mut from = F::from(&supplies);
                 supplier(warp, &mut from);
                 F::drain(from);
             },
             #[inline(always)]
             |wg| {
-                let (mut supplied, mut from, mut to) = (supplies.first(), from_first.from(0), from_second.to(0));
+                let (mut supplied, mut from, mut to) = (F::first(&supplies), A::from(&from_first, 0), B::to(&from_second, 0));
                 first(wg, &mut supplied, &mut from, &mut to);
                 A::drain(from);
             },
             #[inline(always)]
             |wg| {
-                let (mut supplied, mut from, mut to) = (supplies.second(), from_second.from(1), from_first.to(1));
+                let (mut supplied, mut from, mut to) = (F::second(&supplies), B::from(&from_second, 1), A::to(&from_first, 1));
                 second(wg, &mut supplied, &mut from, &mut to);
                 B::drain(from);
             },
@@ -334,6 +383,6 @@ impl<const THREADS: usize> Cta<THREADS> {
 /// # Safety
 /// Once for each warpgroup, by `roles`.
 #[inline(always)]
-pub(crate) unsafe fn warpgroup(index: u32) -> WarpGroup {
-    WarpGroup { index, _p: PhantomData }
+pub(crate) unsafe fn warpgroup(index: u32, faults: backend::Faults) -> WarpGroup {
+    WarpGroup { index, faults, _p: PhantomData }
 }

@@ -6,12 +6,12 @@ use core::ops::Deref;
 use crate::backend::{self, Barrier, Pack16, Smem, Wgmma, Width};
 use crate::element::Element;
 use crate::mma::Packed;
-use crate::roles::WarpGroup;
+use crate::roles::{BlockScope, WarpGroup, Within};
 use crate::rows::AccRows;
 use crate::tma::{SPAN, TmaTile, box_rows};
 
 /// Something that a kernel asks for in shared memory: a `#[shared]` parameter of the kernel function. Its size is known
-/// from its type, so that the compiler adds them up.
+/// from its type, so that the compiler adds them up. It lives no longer than its block, `'b`.
 ///
 /// # Safety
 /// `claim` uses at most `BYTES` bytes from `base` and `TAIL` from `tail`.
@@ -19,7 +19,7 @@ use crate::tma::{SPAN, TmaTile, box_rows};
     message = "`{Self}` can not live in shared memory",
     note = "a `#[shared]` parameter is a `Pipeline`, `Staging`, `Stages` or `Turns`; other parameters are launch arguments"
 )]
-pub unsafe trait Shared: Sized {
+pub unsafe trait Shared<'b>: Sized {
     /// Bytes of it that must begin at a multiple of 1024: tiles.
     const BYTES: usize;
     /// Bytes of it that need not: barriers, rows of scalars. They lie behind the tiles of all parameters, packed.
@@ -27,14 +27,14 @@ pub unsafe trait Shared: Sized {
     /// # Safety
     /// Once a block, with memory of its own; `base` is 1024-byte aligned, `tail` 16-byte.
     #[doc(hidden)]
-    unsafe fn claim(base: Smem, tail: Smem) -> Self;
+    unsafe fn claim(block: &'b BlockScope, base: Smem, tail: Smem) -> Self;
 }
 
 /// What one slot of a [`Pipeline`](crate::pipeline::Pipeline) holds: shared tiles or rows, filled all at once.
 ///
 /// # Safety
 /// A slot takes `BYTES` bytes from a multiple of `ALIGN`.
-pub unsafe trait Stage {
+pub unsafe trait Stage: 'static {
     /// Bytes of a slot: a multiple of `ALIGN`.
     const BYTES: usize;
     /// 1024 for tiles, 16 for rows.
@@ -374,14 +374,15 @@ unsafe impl<U, V, A: Store<U>, B: Store<V>> Store<(U, V)> for (A, B) {
 
 /// Buffers that tiles pass through on their way to global memory by the copy engine: `BUFFERS` of 64 rows of 128 bytes
 /// for each of `WARPGROUPS` warpgroups. See [`TmaTilesMut::through`](crate::tma::TmaTilesMut::through).
-pub struct Staging<const WARPGROUPS: usize, const BUFFERS: usize> {
+pub struct Staging<'b, const WARPGROUPS: usize, const BUFFERS: usize> {
     pub(crate) base: Smem,
+    _p: Within<'b>,
 }
 // SAFETY: BYTES are those buffers.
-unsafe impl<const WARPGROUPS: usize, const BUFFERS: usize> Shared for Staging<WARPGROUPS, BUFFERS> {
+unsafe impl<'b, const WARPGROUPS: usize, const BUFFERS: usize> Shared<'b> for Staging<'b, WARPGROUPS, BUFFERS> {
     const BYTES: usize = WARPGROUPS * BUFFERS * 64 * SPAN;
     #[inline(always)]
-    unsafe fn claim(base: Smem, _: Smem) -> Self {
-        Staging { base }
+    unsafe fn claim(_: &'b BlockScope, base: Smem, _: Smem) -> Self {
+        Staging { base, _p: PhantomData }
     }
 }

@@ -8,14 +8,26 @@ use core::marker::PhantomData;
 
 use crate::backend::{self, Barrier, NotShared, Smem};
 use crate::element::Element;
+use crate::fault::Fault;
 use crate::handover::ToBoth;
 use crate::pages::TmaGather;
-use crate::pipeline::{Consumer, Lent, Pipeline};
+use crate::pipeline::{Consumer, Lent, Pipeline, Ring};
 use crate::shared::{Load, SharedTile, Stage};
 
 /// The warp that supplies two warpgroups: 32 threads. See [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
 pub struct Supplier {
+    faults: backend::Faults,
     _p: NotShared,
+}
+
+impl Supplier {
+    /// As [`WarpGroup::fault_if`](crate::roles::WarpGroup::fault_if).
+    #[inline(always)]
+    pub fn fault_if(&mut self, wrong: bool, fault: Fault) {
+        if wrong {
+            self.faults.report(fault.code())
+        }
+    }
 }
 
 /// Makes the token.
@@ -23,13 +35,13 @@ pub struct Supplier {
 /// # Safety
 /// Once a block, by `pair_supplied`.
 #[inline(always)]
-pub(crate) unsafe fn supplier() -> Supplier {
-    Supplier { _p: PhantomData }
+pub(crate) unsafe fn supplier(faults: backend::Faults) -> Supplier {
+    Supplier { faults, _p: PhantomData }
 }
 
 /// The end of a pipeline that the supplier fills.
 pub struct SupplyEnd<'p, S: Stage, const STAGES: usize> {
-    ring: &'p Pipeline<S, STAGES>,
+    ring: &'p Ring<S, STAGES>,
     slot: u32,
     /// The phase of `empty` to wait for: -1 on the first pass, when all slots are free.
     phase: u32,
@@ -45,7 +57,7 @@ pub struct SupplyFill<'q, 'p, S: Stage, const STAGES: usize> {
 
 impl<'p, S: Stage, const STAGES: usize> SupplyEnd<'p, S, STAGES> {
     #[inline(always)]
-    fn new(ring: &'p Pipeline<S, STAGES>, releases: u32) -> Self {
+    fn new(ring: &'p Ring<S, STAGES>, releases: u32) -> Self {
         SupplyEnd { ring, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
     }
     /// Waits for the next slot to be empty.
@@ -142,48 +154,46 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> SupplyFill
 ///
 /// # Safety
 /// Implemented here alone.
-pub unsafe trait Supply: Sync {
+pub unsafe trait Supply {
     /// What the supplier gets.
-    type From<'p>
-    where
-        Self: 'p;
+    type From<'p>;
     /// What the first warpgroup gets.
-    type First<'p>
-    where
-        Self: 'p;
+    type First<'p>;
     /// What the second gets.
-    type Second<'p>
-    where
-        Self: 'p;
+    type Second<'p>;
+    #[doc(hidden)]
+    type Rings: Sync + 'static;
+    #[doc(hidden)]
+    fn rings(self) -> Self::Rings;
     /// # Safety
     /// By one thread, before any end exists.
     #[doc(hidden)]
-    unsafe fn init(&self);
+    unsafe fn init(rings: &Self::Rings);
     #[doc(hidden)]
-    fn from(&self) -> Self::From<'_>;
+    fn from(rings: &Self::Rings) -> Self::From<'_>;
     #[doc(hidden)]
-    fn first(&self) -> Self::First<'_>;
+    fn first(rings: &Self::Rings) -> Self::First<'_>;
     #[doc(hidden)]
-    fn second(&self) -> Self::Second<'_>;
+    fn second(rings: &Self::Rings) -> Self::Second<'_>;
     /// Waits until everything that was asked for has landed.
     #[doc(hidden)]
     fn drain(from: Self::From<'_>);
 }
 
 /// A pipeline that the first warpgroup reads. See [`Pipeline::to_first`].
-pub struct ToFirst<S: Stage, const STAGES: usize>(Pipeline<S, STAGES>);
+pub struct ToFirst<'b, S: Stage, const STAGES: usize>(Pipeline<'b, S, STAGES>);
 /// A pipeline that the second warpgroup reads. See [`Pipeline::to_second`].
-pub struct ToSecond<S: Stage, const STAGES: usize>(Pipeline<S, STAGES>);
+pub struct ToSecond<'b, S: Stage, const STAGES: usize>(Pipeline<'b, S, STAGES>);
 
-impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
+impl<'b, S: Stage, const STAGES: usize> Pipeline<'b, S, STAGES> {
     /// For [`pair_supplied`](crate::roles::Cta::pair_supplied): from the supplier to the first warpgroup.
     #[inline(always)]
-    pub fn to_first(self) -> ToFirst<S, STAGES> {
+    pub fn to_first(self) -> ToFirst<'b, S, STAGES> {
         ToFirst(self)
     }
     /// For [`pair_supplied`](crate::roles::Cta::pair_supplied): from the supplier to the second warpgroup.
     #[inline(always)]
-    pub fn to_second(self) -> ToSecond<S, STAGES> {
+    pub fn to_second(self) -> ToSecond<'b, S, STAGES> {
         ToSecond(self)
     }
 }
@@ -191,40 +201,34 @@ impl<S: Stage, const STAGES: usize> Pipeline<S, STAGES> {
 macro_rules! supply {
     ($name:ident, $releases:literal, $first:ty, $second:ty, |$ring:ident| $make_first:expr, $make_second:expr) => {
         // SAFETY: one producing end, and as many consuming ends as releases of a slot.
-        unsafe impl<S: Stage, const STAGES: usize> Supply for $name<S, STAGES> {
-            type From<'p>
-                = SupplyEnd<'p, S, STAGES>
-            where
-                Self: 'p;
-            type First<'p>
-                = $first
-            where
-                Self: 'p;
-            type Second<'p>
-                = $second
-            where
-                Self: 'p;
+        unsafe impl<S: Stage, const STAGES: usize> Supply for $name<'_, S, STAGES> {
+            type From<'p> = SupplyEnd<'p, S, STAGES>;
+            type First<'p> = $first;
+            type Second<'p> = $second;
+            type Rings = Ring<S, STAGES>;
             #[inline(always)]
-            unsafe fn init(&self) {
+            fn rings(self) -> Ring<S, STAGES> {
+                self.0.ring
+            }
+            #[inline(always)]
+            unsafe fn init(ring: &Ring<S, STAGES>) {
                 const { assert!(S::CLUSTER == 1, "a supplied pair is a block of its own") };
                 // SAFETY: the caller's.
                 unsafe {
-                    self.0.init_slots($releases);
-                    self.0.init_landed();
+                    ring.init_slots($releases);
+                    ring.init_landed();
                 }
             }
             #[inline(always)]
-            fn from(&self) -> SupplyEnd<'_, S, STAGES> {
-                SupplyEnd::new(&self.0, $releases)
+            fn from(ring: &Ring<S, STAGES>) -> SupplyEnd<'_, S, STAGES> {
+                SupplyEnd::new(ring, $releases)
             }
             #[inline(always)]
-            fn first(&self) -> Self::First<'_> {
-                let $ring = &self.0;
+            fn first($ring: &Ring<S, STAGES>) -> Self::First<'_> {
                 $make_first
             }
             #[inline(always)]
-            fn second(&self) -> Self::Second<'_> {
-                let $ring = &self.0;
+            fn second($ring: &Ring<S, STAGES>) -> Self::Second<'_> {
                 $make_second
             }
             #[inline(always)]
@@ -237,48 +241,38 @@ macro_rules! supply {
 supply!(ToFirst, 1, Consumer<'p, S, STAGES>, (), |ring| Consumer::at(ring, 0, 0, 0), {
     let _ = ring;
 });
-supply!(
-    ToSecond,
-    1,
-    (),
-    Consumer<'p, S, STAGES>,
-    |ring| {
-        let _ = ring;
-    },
-    Consumer::at(ring, 0, 0, 1)
-);
-supply!(
-    ToBoth,
-    2,
-    Consumer<'p, S, STAGES>,
-    Consumer<'p, S, STAGES>,
-    |ring| Consumer::at(ring, 0, 0, 0),
-    Consumer::at(ring, 0, 0, 1)
-);
+supply!(ToSecond, 1, (), Consumer<'p, S, STAGES>, |ring| { let _ = ring; }, Consumer::at(ring, 0, 0, 1));
+supply!(ToBoth, 2, Consumer<'p, S, STAGES>, Consumer<'p, S, STAGES>, |ring| Consumer::at(ring, 0, 0, 0),
+    Consumer::at(ring, 0, 0, 1));
 
 macro_rules! supplies {
     ($($l:ident $i:tt),*) => {
         // SAFETY: each by itself.
         unsafe impl<$($l: Supply),*> Supply for ($($l,)*) {
-            type From<'p> = ($($l::From<'p>,)*) where Self: 'p;
-            type First<'p> = ($($l::First<'p>,)*) where Self: 'p;
-            type Second<'p> = ($($l::Second<'p>,)*) where Self: 'p;
+            type From<'p> = ($($l::From<'p>,)*);
+            type First<'p> = ($($l::First<'p>,)*);
+            type Second<'p> = ($($l::Second<'p>,)*);
+            type Rings = ($($l::Rings,)*);
             #[inline(always)]
-            unsafe fn init(&self) {
+            fn rings(self) -> Self::Rings {
+                ($(self.$i.rings(),)*)
+            }
+            #[inline(always)]
+            unsafe fn init(rings: &Self::Rings) {
                 // SAFETY: the caller's.
-                unsafe { $(self.$i.init();)* }
+                unsafe { $($l::init(&rings.$i);)* }
             }
             #[inline(always)]
-            fn from(&self) -> Self::From<'_> {
-                ($(self.$i.from(),)*)
+            fn from(rings: &Self::Rings) -> Self::From<'_> {
+                ($($l::from(&rings.$i),)*)
             }
             #[inline(always)]
-            fn first(&self) -> Self::First<'_> {
-                ($(self.$i.first(),)*)
+            fn first(rings: &Self::Rings) -> Self::First<'_> {
+                ($($l::first(&rings.$i),)*)
             }
             #[inline(always)]
-            fn second(&self) -> Self::Second<'_> {
-                ($(self.$i.second(),)*)
+            fn second(rings: &Self::Rings) -> Self::Second<'_> {
+                ($($l::second(&rings.$i),)*)
             }
             #[inline(always)]
             fn drain(from: Self::From<'_>) {

@@ -303,7 +303,7 @@ impl<V: Value, const N: usize, L> PerColumn<V, N, L> {
     }
 }
 
-impl<const THREADS: usize, const CLUSTER: usize> Cta<THREADS, CLUSTER> {
+impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
     /// Loads a tile, rows shared out among adjacent threads. Data that passes once: it is not kept in the L1 cache.
     #[inline(always)]
     pub fn load<T: Element, const M: usize, const N: usize>(

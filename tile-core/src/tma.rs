@@ -173,7 +173,7 @@ fn map_request<T: Element>(raw: &RawView, rows: usize) -> TensorMapRequest {
     TensorMapRequest {
         dtype: T::DTYPE,
         dims: [raw.cols as u64, raw.rows as u64],
-        row_bytes: raw.row_stride * size_of::<T>() as u64,
+        row_bytes: raw.row_stride.saturating_mul(size_of::<T>() as u64),
         block: [(SPAN / size_of::<T>()) as u32, rows as u32],
         pages: None,
     }

@@ -229,7 +229,7 @@ impl<'a, T: Element> Tiles<'a, T, 1, 1> {
     /// The element in row `i` and column `j` of a matrix (of a stack: of its first), zero outside of it. All threads read
     /// it, and all read the same. Cheaper than by way of [`tile`](Tiles::tile), which looks for the matrix first.
     #[inline(always)]
-    pub fn element(&self, _team: &mut impl crate::roles::Team, i: u32, j: u32) -> T::Value {
+    pub fn element(&self, _team: &mut impl crate::roles::Token, i: u32, j: u32) -> T::Value {
         if i >= self.raw.rows || j >= self.raw.cols || self.raw.slabs == 0 {
             return T::Value::default();
         }
@@ -260,22 +260,10 @@ impl Strip<'_, i32, 1, 1> {
 }
 
 impl<T: Element> TileRef<'_, T, 1, 1> {
-    /// As [`scalar`](Self::scalar), for a whole block.
-    #[inline(always)]
-    pub fn value<const THREADS: usize, const CLUSTER: usize>(
-        self,
-        _cta: &mut crate::roles::Cta<THREADS, CLUSTER>,
-    ) -> T::Value {
-        if self.window.rows == 0 || self.window.cols == 0 {
-            return T::Value::default();
-        }
-        // SAFETY: inside the view.
-        unsafe { self.window.ptr.read() }.to_value()
-    }
     /// The one element, zero outside the view. All threads read it, and all read the same: nobody writes to a view
     /// during the launch.
     #[inline(always)]
-    pub fn scalar(self, _team: &mut impl crate::roles::Team) -> T::Value {
+    pub fn scalar(self, _threads: &mut impl crate::roles::Token) -> T::Value {
         if self.window.rows == 0 || self.window.cols == 0 {
             return T::Value::default();
         }
@@ -392,7 +380,7 @@ impl<T: Element> TileMut<'_, T, 1, 1> {
     #[inline(always)]
     pub fn set<const THREADS: usize, const CLUSTER: usize>(
         self,
-        _cta: &mut crate::roles::Cta<THREADS, CLUSTER>,
+        _cta: &mut crate::roles::Cta<'_, THREADS, CLUSTER>,
         value: T::Value,
     ) {
         const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };

@@ -12,6 +12,8 @@ pub struct Options {
     pub persistent: bool,
     /// Blocks that an SM must be able to hold.
     pub min_blocks: u64,
+    /// Name and message of each fault that the kernel can report.
+    pub faults: Vec<(Ident, LitStr)>,
     /// Name and generic arguments of each instance.
     pub instances: Vec<Instance>,
 }
@@ -33,7 +35,13 @@ impl Instance {
 
 impl Parse for Options {
     fn parse(input: ParseStream) -> syn::Result<Self> {
-        let mut options = Options { arch: "sm_80".into(), persistent: false, min_blocks: 1, instances: Vec::new() };
+        let mut options = Options {
+            arch: "sm_80".into(),
+            persistent: false,
+            min_blocks: 1,
+            faults: Vec::new(),
+            instances: Vec::new(),
+        };
         while !input.is_empty() {
             let key: Ident = input.parse()?;
             match key.to_string().as_str() {
@@ -62,6 +70,18 @@ impl Parse for Options {
                         return Err(syn::Error::new(value.span(), "an SM holds 1 to 32 blocks"));
                     }
                 }
+                "faults" => {
+                    let list;
+                    parenthesized!(list in input);
+                    while !list.is_empty() {
+                        let name = list.parse()?;
+                        list.parse::<Token![=]>()?;
+                        options.faults.push((name, list.parse()?));
+                        if !list.is_empty() {
+                            list.parse::<Token![,]>()?;
+                        }
+                    }
+                }
                 "instances" => {
                     let list;
                     parenthesized!(list in input);
@@ -75,7 +95,7 @@ impl Parse for Options {
                     }
                 }
                 _ => {
-                    let message = "expected `arch`, `grid`, `min_blocks` or `instances`";
+                    let message = "expected `arch`, `grid`, `min_blocks`, `faults` or `instances`";
                     return Err(syn::Error::new(key.span(), message));
                 }
             }

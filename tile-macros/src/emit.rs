@@ -44,6 +44,14 @@ pub fn kernel(options: Options, mut function: ItemFn) -> syn::Result<TokenStream
     }
 
     inline_roles(&mut function.block);
+    for (index, (name, message)) in options.faults.iter().enumerate().rev() {
+        let (index, doc) = (Literal::u32_unsuffixed(index as u32), message.value());
+        let fault = syn::parse_quote!(
+            #[doc = #doc]
+            const #name: ::tilewright::fault::Fault = ::tilewright::fault::Fault::declared(#index);
+        );
+        function.block.stmts.insert(0, fault);
+    }
     let kernel_type = kernel_type(&function);
     // A body may use what only its image has.
     let image = match options.arch.as_str() {
@@ -198,6 +206,8 @@ fn entry(
     let image = if options.arch == "sm_90a" { quote!(hopper) } else { quote!(portable) };
     let arch = &options.arch;
     let min_blocks = Literal::u64_unsuffixed(options.min_blocks);
+    let messages = options.faults.iter().map(|(_, message)| message);
+    let faults = if options.faults.is_empty() { quote!() } else { quote!(sink #(#messages)*) };
     let grid = if options.persistent { quote!(Persistent) } else { quote!(PerTile) };
     quote! {
         ::tilewright::__kernel! { #image
@@ -207,6 +217,7 @@ fn entry(
             arch { #arch }
             min_blocks { #min_blocks }
             grid { #grid }
+            faults { #faults }
             block { #block_name : #block_type }
             shared { #(#shared),* }
             args { #(#args),* }

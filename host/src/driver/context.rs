@@ -28,6 +28,8 @@ pub(crate) struct Context {
     pub(crate) default_stream: OnceLock<Arc<StreamInner>>,
     pub(crate) functions: RwLock<HashMap<TypeId, &'static Function, BuildHasherDefault<TypeIdHasher>>>,
     pub(crate) modules: Mutex<HashMap<ModuleKey, Module>>,
+    /// What loaded kernels have found wrong.
+    pub(crate) faults: RwLock<Vec<&'static super::fault::FaultRecord>>,
 }
 
 struct Handle(sys::CUcontext);
@@ -81,10 +83,11 @@ impl Context {
         };
         let mut current = std::ptr::null_mut();
         // SAFETY: writes a handle.
-        check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut current) })?;
-        if current == own {
+        let asked = unsafe { sys::cuCtxGetCurrent(&mut current) };
+        if asked == sys::CUresult::CUDA_SUCCESS && current == own {
             return Ok(());
         }
+        // Destructors come through here: if the driver does not say which context is current, it is told.
         // SAFETY: the context is retained for the life of the process.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(own) })
     }
@@ -130,6 +133,7 @@ impl Context {
                 default_stream: OnceLock::new(),
                 functions: RwLock::default(),
                 modules: Mutex::default(),
+                faults: RwLock::default(),
             })
         }
     }

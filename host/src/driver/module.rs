@@ -2,6 +2,7 @@
 
 use super::context::Module;
 use super::cut::one_entry;
+use super::fault::FaultRecord;
 use super::{Context, check, failed, sys};
 use crate::error::{DriverVersion, Error, Result};
 use std::any::TypeId;
@@ -14,6 +15,8 @@ pub(crate) struct Function {
     pub(crate) raw: sys::CUfunction,
     /// Blocks that run at once on the whole device.
     pub(crate) resident: u64,
+    /// Where its first fault is kept, if it declares any.
+    pub(crate) faults: Option<&'static FaultRecord>,
 }
 // SAFETY: a handle; the driver may be called with it from any thread.
 unsafe impl Send for Function {}
@@ -124,9 +127,12 @@ impl Context {
             sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut per_sm, raw, threads, shared)
         })?;
         let resident = u64::from(per_sm.unsigned_abs().max(1)) * u64::from(self.multiprocessors);
+        let faults = if K::FAULTS.is_empty() { None } else { Some(self.fault_record::<K>()?) };
         let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
         // Two threads may get here at once; the first one's stays.
-        Ok(*functions.entry(TypeId::of::<K>()).or_insert_with(|| Box::leak(Box::new(Function { raw, resident }))))
+        Ok(*functions
+            .entry(TypeId::of::<K>())
+            .or_insert_with(|| Box::leak(Box::new(Function { raw, resident, faults }))))
     }
 
     /// The module that has an entry: the image's machine code as a whole, where the device takes it; otherwise what the

@@ -147,14 +147,14 @@ fn streams_live_as_long_as_they_are_needed() {
 #[test]
 fn a_capture_notes_and_does_not_track() {
     let (s, t, a) = (storage(), storage(), Stream::with(Device::cpu(), None));
-    a.set_capture(true);
+    a.begin_capture();
     assert!(matches!(a.not_capturing("x"), Err(Error::Capturing { call: "x" })));
     let mut turn = a.pretend();
     for (storage, write) in [(&s, false), (&t, false), (&s, true)] {
         turn.uses(storage, write).unwrap();
     }
     turn.submit();
-    let uses = a.set_capture(false);
+    let uses = a.end_capture(|| {}).uses;
     assert!(uses.len() == 2 && uses[0].0.same(&s) && uses[0].1 && uses[1].0.same(&t) && !uses[1].1);
     assert_eq!(a.inner.submitted.load(Ordering::Relaxed), 0);
 }

@@ -24,7 +24,7 @@ pub(crate) struct Segment {
 
 /// Keys of a request. Fewer than none are none; `capacity` is the most that count.
 #[inline(always)]
-pub(crate) fn keys(team: &mut impl Team, lengths: Tiles<'_, i32, 1, 1>, request: u32, capacity: u32) -> u32 {
+pub(crate) fn keys(team: &mut impl Token, lengths: Tiles<'_, i32, 1, 1>, request: u32, capacity: u32) -> u32 {
     let length = lengths.element(team, request, 0);
     if length < 0 { 0 } else { (length as u32).min(capacity) }
 }
@@ -32,7 +32,7 @@ pub(crate) fn keys(team: &mut impl Team, lengths: Tiles<'_, i32, 1, 1>, request:
 /// The first request of part `part` of a plan, and the request after its last. What the plan says is data: it may be anything.
 #[inline(always)]
 pub(crate) fn requests(
-    team: &mut impl Team,
+    team: &mut impl Token,
     plan: Tiles<'_, u32, 1, 1>,
     part: u32,
     lengths: Tiles<'_, i32, 1, 1>,
@@ -44,7 +44,7 @@ pub(crate) fn requests(
 /// What part `part` of a plan does of request `request`, one of its own.
 #[inline(always)]
 pub(crate) fn segment(
-    team: &mut impl Team,
+    team: &mut impl Token,
     plan: Tiles<'_, u32, 1, 1>,
     part: u32,
     request: u32,

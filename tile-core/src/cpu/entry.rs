@@ -4,13 +4,14 @@ use core::sync::atomic::Ordering;
 use std::{panic, thread, vec};
 
 use super::monitor::{Monitor, current, wait_until};
-use super::run::{Place, join};
+use super::run::{Faults, Place, join};
 use crate::roles::{WarpGroup, warpgroup};
 use crate::supply::{Supplier, supplier};
 
 /// Splits the block into a producer and consumer warpgroups: see [`Cta::roles`](crate::roles::Cta::roles).
 pub(crate) fn roles<P: Send, const THREADS: usize, const CLUSTER: usize>(
     place: Place,
+    faults: Faults,
     init: impl FnOnce(),
     producer: impl FnOnce() + Send,
     part: impl Fn(u32, u32) -> P,
@@ -28,7 +29,7 @@ pub(crate) fn roles<P: Send, const THREADS: usize, const CLUSTER: usize>(
             roles.push(s.spawn(move || {
                 let _role = monitor.enter(["first consumer", "second consumer", "third consumer"][index as usize % 3]);
                 // SAFETY: once for each warpgroup.
-                consumer(&mut unsafe { warpgroup(index) }, part);
+                consumer(&mut unsafe { warpgroup(index, faults) }, part);
             }));
         }
         roles
@@ -37,6 +38,7 @@ pub(crate) fn roles<P: Send, const THREADS: usize, const CLUSTER: usize>(
 
 /// Splits the block into two warpgroups: see [`Cta::pair`](crate::roles::Cta::pair).
 pub(crate) fn pair(
+    faults: Faults,
     init: impl FnOnce(),
     first: impl FnOnce(&mut WarpGroup) + Send,
     second: impl FnOnce(&mut WarpGroup) + Send,
@@ -46,12 +48,12 @@ pub(crate) fn pair(
             s.spawn(move || {
                 let _role = monitor.enter("first warpgroup");
                 // SAFETY: once for each warpgroup.
-                first(&mut unsafe { warpgroup(0) })
+                first(&mut unsafe { warpgroup(0, faults) })
             }),
             s.spawn(move || {
                 let _role = monitor.enter("second warpgroup");
                 // SAFETY: once for each warpgroup.
-                second(&mut unsafe { warpgroup(1) })
+                second(&mut unsafe { warpgroup(1, faults) })
             }),
         ]
     })
@@ -60,6 +62,7 @@ pub(crate) fn pair(
 /// Splits the block into a supplying warp and two warpgroups: see
 /// [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
 pub(crate) fn pair_supplied(
+    faults: Faults,
     init: impl FnOnce(),
     supply: impl FnOnce(&mut Supplier) + Send,
     first: impl FnOnce(&mut WarpGroup) + Send,
@@ -70,17 +73,17 @@ pub(crate) fn pair_supplied(
             s.spawn(move || {
                 let _role = monitor.enter("supplier");
                 // SAFETY: once a block.
-                supply(&mut unsafe { supplier() })
+                supply(&mut unsafe { supplier(faults) })
             }),
             s.spawn(move || {
                 let _role = monitor.enter("first warpgroup");
                 // SAFETY: once for each warpgroup.
-                first(&mut unsafe { warpgroup(0) })
+                first(&mut unsafe { warpgroup(0, faults) })
             }),
             s.spawn(move || {
                 let _role = monitor.enter("second warpgroup");
                 // SAFETY: once for each warpgroup.
-                second(&mut unsafe { warpgroup(1) })
+                second(&mut unsafe { warpgroup(1, faults) })
             }),
         ]
     })
@@ -134,6 +137,7 @@ macro_rules! __kernel {
         arch { $arch:literal }
         min_blocks { $min_blocks:literal }
         grid { $grid:ident }
+        faults { $($sink:ident $($fault:literal)*)? }
         block { $cta:ident : $cta_ty:ty }
         shared { $($s:ident : $s_ty:ty = $s_index:literal),* }
         args { $($a:ident : $a_static:ty, $a_ty:ty = $p:ident $m:ident $m_index:literal $a_name:literal),* }
@@ -163,9 +167,10 @@ macro_rules! __kernel {
                 const CLUSTER: u32 = CLUSTER as u32;
                 const MIN_BLOCKS: u32 = $min_blocks;
                 const SHARED_BYTES: u32 = SHARED_BYTES as u32;
+                const FAULTS: &'static [&'static str] = &[$($($fault),*)?];
                 const GRID: $crate::kernel::Grid = $crate::kernel::Grid::$grid;
                 const SIGNATURE: u64 = $crate::__private::signature(
-                    THREADS, CLUSTER, SHARED_BYTES, &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
+                    THREADS, CLUSTER, SHARED_BYTES, <Self as $crate::kernel::Kernel>::FAULTS.len(), &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
                 );
                 fn images() -> &'static [$crate::__private::Image] {
                     $($images)*
@@ -174,10 +179,13 @@ macro_rules! __kernel {
                 #[inline]
                 fn block(at: &$crate::__private::backend::Block, args: Self::Args<'_>) {
                     let ($($a,)*) = args;
+                    // SAFETY: of this block.
+                    let scope = unsafe { $crate::__private::BlockScope::new(at.faults()) };
                     // SAFETY: one token a block; its own shared memory for each.
-                    let $cta = unsafe { <$cta_ty>::begin(at.shared_at(0), at.place()) };
+                    let $cta = unsafe { <$cta_ty>::begin(&scope, at.shared_at(0), at.place()) };
                     $(let $s = unsafe {
                         <$s_ty as $crate::__private::Shared>::claim(
+                            &scope,
                             at.shared_at(const { $crate::__private::shared_offset(SHARED, $s_index) }),
                             at.shared_at(const { $crate::__private::shared_tail(SHARED, $s_index) }),
                         )

@@ -18,7 +18,7 @@ pub use barrier::Barrier;
 pub use dot::{BlockProduct, DotElement, Split};
 pub use memory::Smem;
 pub use monitor::set_patience;
-pub use run::{Block, Fault, Place, run};
+pub use run::{Block, Fault, Faults, Place, declared, run};
 
 pub(crate) use barrier::*;
 pub(crate) use dot::{dot, store_block};

@@ -1,7 +1,7 @@
 //! Runs the blocks of a launch.
 
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::string::{String, ToString};
 use std::sync::Mutex;
@@ -40,6 +40,7 @@ impl Place {
 pub struct Block {
     place: Place,
     memory: Smem,
+    faults: Faults,
 }
 
 impl Block {
@@ -47,9 +48,33 @@ impl Block {
     pub fn place(&self) -> Place {
         self.place
     }
+    /// Where it reports what it finds wrong.
+    pub fn faults(&self) -> Faults {
+        self.faults
+    }
     /// Its shared memory from `offset` on.
     pub fn shared_at(&self, offset: usize) -> Smem {
         self.memory.add(offset)
+    }
+}
+
+/// Where the launch's first fault is kept, and the block that reports to it.
+#[derive(Clone, Copy)]
+pub struct Faults {
+    first: *const AtomicU64,
+    block: u32,
+}
+// SAFETY: an atomic of the launch, which outlives its blocks and their roles.
+unsafe impl Send for Faults {}
+// SAFETY: as above.
+unsafe impl Sync for Faults {}
+
+impl Faults {
+    /// The first report stays: its code, and the block.
+    pub(crate) fn report(self, code: u32) {
+        let both = u64::from(self.block) << 32 | u64::from(code);
+        // SAFETY: see above. Relaxed: it must not order anything, or it would hide missing waits from ThreadSanitizer.
+        let _ = unsafe { &*self.first }.compare_exchange(0, both, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -69,6 +94,8 @@ struct Launch<A> {
     next: AtomicU32,
     stop: AtomicBool,
     fault: Mutex<Option<Fault>>,
+    /// What a block reported: its number in the upper half, the fault's code in the lower.
+    reported: AtomicU64,
 }
 // SAFETY: arguments are only read, and what blocks make of them is disjoint or read-only.
 unsafe impl<A> Sync for Launch<A> {}
@@ -85,8 +112,14 @@ pub fn run<K: Kernel>(args: K::Args<'_>, workers: u32) -> Result<(), Fault> {
     if let Some(i) = elsewhere {
         return Err(Fault { block: 0, message: std::format!("argument {i} does not lie in the CPU's memory") });
     }
-    let launch =
-        Launch { args, workers, next: AtomicU32::new(0), stop: AtomicBool::new(false), fault: Mutex::new(None) };
+    let launch = Launch {
+        args,
+        workers,
+        next: AtomicU32::new(0),
+        stop: AtomicBool::new(false),
+        fault: Mutex::new(None),
+        reported: AtomicU64::new(0),
+    };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(workers as usize);
     if threads <= 1 {
         work::<K>(&launch);
@@ -101,10 +134,18 @@ pub fn run<K: Kernel>(args: K::Args<'_>, workers: u32) -> Result<(), Fault> {
         });
     }
     match launch.fault.into_inner() {
-        Ok(None) => Ok(()),
+        Ok(None) => match launch.reported.into_inner() {
+            0 => Ok(()),
+            both => Err(Fault { block: (both >> 32) as u32, message: declared::<K>(both as u32).to_string() }),
+        },
         Ok(Some(fault)) => Err(fault),
         Err(_) => Err(Fault { block: 0, message: "a launch thread failed".to_string() }),
     }
+}
+
+/// The message of a reported code.
+pub fn declared<K: Kernel>(code: u32) -> &'static str {
+    K::FAULTS.get(code.wrapping_sub(1) as usize).copied().unwrap_or("a fault that the kernel does not declare")
 }
 
 fn work<K: Kernel>(launch: &Launch<K::Args<'_>>) {
@@ -133,7 +174,8 @@ fn cluster<K: Kernel>(launch: &Launch<K::Args<'_>>, arena: &Arena, worker: u32) 
     let monitor = Monitor::default();
     let block = |rank: u32| {
         let place = Place { worker, workers: launch.workers, rank };
-        let block = Block { place, memory: arena.of(rank, K::CLUSTER) };
+        let faults = Faults { first: &launch.reported, block: worker * K::CLUSTER + rank };
+        let block = Block { place, memory: arena.of(rank, K::CLUSTER), faults };
         let _role = monitor.enter("block");
         // SAFETY: the counter gives each worker once, and each of its ranks runs once.
         K::block(&block, unsafe { launch.args.at(place) });

@@ -22,6 +22,34 @@ pub type NotShared = PhantomData<BelongsToItsToken>;
 /// Named for the message that the compiler gives when a token would be shared.
 pub struct BelongsToItsToken(*mut ());
 
+/// Where the launch's first fault is kept: the address of two words that the host reads, or 0.
+#[derive(Clone, Copy)]
+pub struct Faults(pub u64);
+
+impl Faults {
+    /// The first report stays: its code, and the block.
+    #[inline(always)]
+    pub(crate) fn report(self, code: u32) {
+        if self.0 == 0 {
+            return;
+        }
+        // Of this GPU's scope: the host reads when the kernel is done, and atomics of the whole system need the bus's help.
+        // SAFETY: two words of pinned memory.
+        unsafe {
+            __asm!(
+                "{{ .reg .pred p; .reg .b32 was, block;",
+                "atom.relaxed.gpu.global.cas.b32 was, [{words}], 0, {code};",
+                "setp.eq.u32 p, was, 0;",
+                "mov.u32 block, %ctaid.x;",
+                "@p st.relaxed.sys.global.b32 [{words}+4], block; }}",
+                words = in(reg64) self.0,
+                code = in(reg32) code,
+                options(nostack),
+            )
+        }
+    }
+}
+
 /// Where a block stands among the blocks: special registers tell on the device.
 #[derive(Clone, Copy)]
 pub struct Place;
@@ -52,6 +80,7 @@ pub fn finish<const CLUSTER: usize>() {
 #[inline(always)]
 pub(crate) fn roles<P, const THREADS: usize, const CLUSTER: usize>(
     _: Place,
+    faults: Faults,
     init: impl FnOnce(),
     producer: impl FnOnce(),
     part: impl Fn(u32, u32) -> P,
@@ -88,14 +117,19 @@ pub(crate) fn roles<P, const THREADS: usize, const CLUSTER: usize>(
         let index = group - 1;
         let part = part(cluster_rank_of::<CLUSTER>(), index);
         // SAFETY: once for each warpgroup.
-        consumer(&mut unsafe { warpgroup(index) }, part);
+        consumer(&mut unsafe { warpgroup(index, faults) }, part);
         leave();
     }
 }
 
 /// Splits the block into two warpgroups: see [`Cta::pair`](crate::roles::Cta::pair).
 #[inline(always)]
-pub(crate) fn pair(init: impl FnOnce(), first: impl FnOnce(&mut WarpGroup), second: impl FnOnce(&mut WarpGroup)) {
+pub(crate) fn pair(
+    faults: Faults,
+    init: impl FnOnce(),
+    first: impl FnOnce(&mut WarpGroup),
+    second: impl FnOnce(&mut WarpGroup),
+) {
     if tid() == 0 {
         init();
         Barrier::publish_inits();
@@ -104,10 +138,10 @@ pub(crate) fn pair(init: impl FnOnce(), first: impl FnOnce(&mut WarpGroup), seco
     // SAFETY: once for each warpgroup.
     unsafe {
         if tid() / 128 == 0 {
-            first(&mut warpgroup(0));
+            first(&mut warpgroup(0, faults));
             leave();
         } else {
-            second(&mut warpgroup(1));
+            second(&mut warpgroup(1, faults));
             leave();
         }
     }
@@ -117,6 +151,7 @@ pub(crate) fn pair(init: impl FnOnce(), first: impl FnOnce(&mut WarpGroup), seco
 /// [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
 #[inline(always)]
 pub(crate) fn pair_supplied(
+    faults: Faults,
     init: impl FnOnce(),
     supply: impl FnOnce(&mut Supplier),
     first: impl FnOnce(&mut WarpGroup),
@@ -133,17 +168,17 @@ pub(crate) fn pair_supplied(
             0 => {
                 give_registers::<3>();
                 if tid() < 32 {
-                    supply(&mut supplier());
+                    supply(&mut supplier(faults));
                 }
             }
             1 => {
                 take_registers::<3>();
-                first(&mut warpgroup(0));
+                first(&mut warpgroup(0, faults));
                 leave();
             }
             _ => {
                 take_registers::<3>();
-                second(&mut warpgroup(1));
+                second(&mut warpgroup(1, faults));
                 leave();
             }
         }
@@ -355,6 +390,7 @@ macro_rules! __kernel {
         arch { $arch:literal }
         min_blocks { $min_blocks:literal }
         grid { $grid:ident }
+        faults { $($sink:ident $($fault:literal)*)? }
         block { $cta:ident : $cta_ty:ty }
         shared { $($s:ident : $s_ty:ty = $s_index:literal),* }
         args { $($a:ident : $a_static:ty, $a_ty:ty = $p:ident $m:ident $m_index:literal $a_name:literal),* }
@@ -369,13 +405,14 @@ macro_rules! __kernel {
             const SHARED_BYTES: usize = $crate::__private::shared_tail(SHARED, SHARED.len());
             const THREADS: usize = <$cta_ty as $crate::__private::Block>::THREADS;
             const CLUSTER: usize = <$cta_ty as $crate::__private::Block>::CLUSTER;
+            const FAULTS: &[&str] = &[$($($fault),*)?];
 
             #[unsafe(no_mangle)]
             #[used]
             pub static $meta: [u64; 8] = [
                 $crate::__private::META_MAGIC,
                 $crate::__private::signature(
-                    THREADS, CLUSTER, SHARED_BYTES, &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
+                    THREADS, CLUSTER, SHARED_BYTES, FAULTS.len(), &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
                 ),
                 THREADS as u64,
                 $min_blocks,
@@ -387,7 +424,8 @@ macro_rules! __kernel {
 
             #[unsafe(no_mangle)]
             pub extern "ptx-kernel" fn $symbol(
-                $($p: *mut u8, $m: <$a_static as $crate::__private::Arg>::Meta),*
+                $($p: *mut u8, $m: <$a_static as $crate::__private::Arg>::Meta,)*
+                $($sink: u64)?
             ) {
                 // SAFETY: the launcher passes what the types say. A parameter's address can only be had by its name.
                 $(let $a = unsafe {
@@ -399,15 +437,19 @@ macro_rules! __kernel {
                     );
                     <$a_static as $crate::__private::Arg>::receive($p, $m, param)
                 };)*
+                // SAFETY: of this block.
+                let scope = unsafe { $crate::__private::BlockScope::new($crate::__private::backend::Faults(0 $(+ $sink)?)) };
                 // SAFETY: one token a block; its own shared memory for each.
                 let $cta = unsafe {
                     <$cta_ty>::begin(
+                        &scope,
                         $crate::__private::backend::shared_at(0),
                         $crate::__private::backend::Place,
                     )
                 };
                 $(let $s = unsafe {
                     <$s_ty as $crate::__private::Shared>::claim(
+                        &scope,
                         $crate::__private::backend::shared_at(
                             const { $crate::__private::shared_offset(SHARED, $s_index) },
                         ),

@@ -22,7 +22,7 @@ mod wgmma;
 pub use barrier::Barrier;
 pub use dot::DotElement;
 pub use element::Pack16;
-pub use entry::{__asm, BelongsToItsToken, NotShared, Place, finish, shared_at};
+pub use entry::{__asm, BelongsToItsToken, Faults, NotShared, Place, finish, shared_at};
 pub use math::{exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};

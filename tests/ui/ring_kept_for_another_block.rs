@@ -6,9 +6,9 @@ use tilewright::prelude::*;
 
 tilewright::images!(none);
 
-type Ring = Pipeline<SharedTile<bf16, 64, 64>, 2>;
+type Ring<'b> = Pipeline<'b, SharedTile<bf16, 64, 64>, 2>;
 
-static KEPT: std::sync::Mutex<Option<Ring>> = std::sync::Mutex::new(None);
+static KEPT: std::sync::Mutex<Option<Ring<'static>>> = std::sync::Mutex::new(None);
 
 #[kernel]
 pub fn product(

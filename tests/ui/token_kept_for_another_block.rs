@@ -7,7 +7,7 @@ use tilewright::prelude::*;
 tilewright::images!(none);
 
 std::thread_local! {
-    static KEPT: std::cell::RefCell<Option<Cta<128>>> = const { std::cell::RefCell::new(None) };
+    static KEPT: std::cell::RefCell<Option<Cta<'static, 128>>> = const { std::cell::RefCell::new(None) };
 }
 
 #[kernel]

@@ -174,6 +174,17 @@ impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
         // SAFETY: by the whole warp, whose token this is.
         unsafe { crate::backend::prefetch::<T, N>(&self, ROWS) }
     }
+    /// Whether any of the first `rows` rows lies in a page that does not exist.
+    #[inline(always)]
+    pub fn lack(&self, rows: u32) -> bool {
+        let (mut row, mut lack) = (0, false);
+        while row < rows {
+            let (page, y) = self.at(row);
+            lack |= page == i32::MAX;
+            row += self.raw.rows.max(1) - y;
+        }
+        lack
+    }
     /// The page and the row in it of row `row` of this source. 2^31 - 1 is no page.
     #[inline(always)]
     pub(crate) fn at(&self, row: u32) -> (i32, u32) {

@@ -76,7 +76,12 @@ impl Mask {
 /// first block, the second for one that does.
 /// `row_blocks` is the number of 64-row blocks of a request, `capacity` the most keys that count, and `scale` includes
 /// log2(e). A request without keys gives 0 and minus infinity.
-#[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
+#[kernel(
+    arch = "sm_90a",
+    grid = persistent,
+    faults(BAD_PAGE = "the page table names a page that does not exist"),
+    instances(bf16 = <bf16>, f16 = <f16>)
+)]
 pub fn paged<T: MmaElement>(
     cta: Cta<384>,
     #[shared] q_ring: Pipeline<SharedTile<T, 64, 512>, 1>,
@@ -120,6 +125,7 @@ pub fn paged<T: MmaElement>(
                     q_ring.fill(warp).load(warp, q.rows_from(request * rows + row_block * ROWS).columns::<0, 512>());
                     while first < stop {
                         let (keys, left) = (kv.gather(pages, first), stop - first);
+                        warp.fault_if(keys.lack(left.min(2 * BLOCK)), BAD_PAGE);
                         k0_left.fill(warp).gather_rows(warp, keys.columns::<0, 256>(), left);
                         k0_right.fill(warp).gather_rows(warp, keys.columns::<256, 320>(), left);
                         let (keys, left) = (kv.gather(pages, first + BLOCK), left.saturating_sub(BLOCK));

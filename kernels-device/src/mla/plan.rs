@@ -20,7 +20,7 @@ fn keys(length: i32, capacity: u32) -> u32 {
 
 /// Writes the next word of a table.
 #[inline(always)]
-fn put<'a>(cta: &mut Cta<32>, table: &mut impl Iterator<Item = ((u32, u32), TileMut<'a, u32, 1, 1>)>, word: u32) {
+fn put<'a>(cta: &mut Cta<'_, 32>, table: &mut impl Iterator<Item = ((u32, u32), TileMut<'a, u32, 1, 1>)>, word: u32) {
     if let Some((_, to)) = table.next() {
         to.set(cta, word);
     }
@@ -48,7 +48,7 @@ pub fn plan(
     let mut total = 0u32;
     let mut r = 0;
     while r < requests {
-        total = total.saturating_add(keys(lengths.tile(r, 0).value(&mut cta), capacity).div_ceil(BLOCK) + REQUEST_COST);
+        total = total.saturating_add(keys(lengths.element(&mut cta, r, 0), capacity).div_ceil(BLOCK) + REQUEST_COST);
         r += 1;
     }
     // each cut costs a request's price once more, and at most one block by being even
@@ -62,7 +62,7 @@ pub fn plan(
         let (begin_request, begin, mut last, mut end) = (request, done, 0, 0);
         let mut empty = true;
         while request < requests {
-            let keys = keys(lengths.tile(request, 0).value(&mut cta), capacity);
+            let keys = keys(lengths.element(&mut cta, request, 0), capacity);
             let rest = keys.div_ceil(BLOCK) - done;
             if rest.saturating_add(REQUEST_COST) > left {
                 let take = left.saturating_sub(REQUEST_COST) & !1;
@@ -118,8 +118,8 @@ pub fn combine<T: Element<Value = f32>>(
     for (((i, _), out), (_, lse)) in out.into_iter().zip(lse) {
         let request = i.checked_div(down).unwrap_or(0);
         let row = (i - request * down) * 16;
-        let first = ranges.tile(request, 0).value(&mut cta);
-        let last = ranges.tile(request, 1).value(&mut cta);
+        let first = ranges.element(&mut cta, request, 0);
+        let last = ranges.element(&mut cta, request, 1);
         if first >= last {
             continue;
         }

@@ -161,7 +161,8 @@ pub struct Args<'a, T: Element> {
     /// `[pages, rows of a page, 576]`: a page has a multiple of 16 rows.
     pub cache: TensorView<'a, T, 3>,
     /// `[requests, pages of a request at most]`: the numbers of each request's pages. Entries past a request's end may be
-    /// anything; one in use that is not a page's number reads as zeros.
+    /// anything; one in use that is not a page's number reads as zeros and is reported as [`Error::Kernel`] by the next
+    /// wait for the device (on the CPU, by the launch).
     pub table: TensorView<'a, i32, 2>,
     /// `[requests]`: keys of each request.
     pub lengths: TensorView<'a, i32, 1>,

@@ -62,7 +62,13 @@ impl Mask {
         if first + BLOCK <= self.all() {
             s.map(|x| x * scale)
         } else {
-            s.map_at(|row, column, x| if first + column < self.limit(row) { x * scale } else { MASKED })
+            s.map_at(|row, column, x| {
+                if first + column < self.limit(row) {
+                    x * scale
+                } else {
+                    MASKED
+                }
+            })
         }
     }
 }
@@ -111,7 +117,13 @@ pub fn paged<T: MmaElement>(
     let (mut left, mut right) = out.halves::<256>();
     let (mut parts_left, mut parts_right) = parts.halves::<256>();
     cta.pair_supplied(
-        (q_ring.to_both(), k0_left.to_first(), k0_right.to_both(), k1_left.to_both(), k1_right.to_second()),
+        (
+            q_ring.to_both(),
+            k0_left.to_first(),
+            k0_right.to_both(),
+            k1_left.to_both(),
+            k1_right.to_second(),
+        ),
         (p0_ring, stats0_ring),
         (p1_ring, stats1_ring),
         |warp, (q_ring, k0_left, k0_right, k1_left, k1_right)| {
@@ -122,22 +134,19 @@ pub fn paged<T: MmaElement>(
                 while request < end {
                     let Segment { mut first, stop } = segment(warp, plan, part, request, lengths, capacity);
                     let pages = table.list(request);
-                    q_ring.fill(warp).load(warp, q.rows_from(request * rows + row_block * ROWS).columns::<0, 512>());
+                    q_ring
+                        .fill(warp)
+                        .load(warp, q.rows_from(request * rows + row_block * ROWS).columns::<0, 512>());
                     while first < stop {
                         let (keys, left) = (kv.gather(pages, first), stop - first);
                         warp.fault_if(keys.lack(left.min(2 * BLOCK)), BAD_PAGE);
+                        // in the order in which slots become free
                         k0_left.fill(warp).gather_rows(warp, keys.columns::<0, 256>(), left);
                         k0_right.fill(warp).gather_rows(warp, keys.columns::<256, 320>(), left);
                         let (keys, left) = (kv.gather(pages, first + BLOCK), left.saturating_sub(BLOCK));
-                        k1_left.fill(warp).gather_rows(warp, keys.columns::<0, 256>(), left);
                         k1_right.fill(warp).gather_rows(warp, keys.columns::<256, 320>(), left);
+                        k1_left.fill(warp).gather_rows(warp, keys.columns::<0, 256>(), left);
                         first += 2 * BLOCK;
-                        if first < stop {
-                            kv.gather(pages, first).prefetch::<64>(warp);
-                        }
-                        if first + BLOCK < stop {
-                            kv.gather(pages, first + BLOCK).prefetch::<64>(warp);
-                        }
                     }
                     request += 1;
                 }
@@ -157,7 +166,13 @@ pub fn paged<T: MmaElement>(
                     let whole = first == 0;
                     let (mut o, mut max, mut sum) = (Acc::<256>::zero(), AccRows::splat(LOW), AccRows::splat(0.0));
                     let length = keys(wg, lengths, request, capacity);
-                    let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
+                    let mask = Mask {
+                        first: row_block * ROWS,
+                        heads,
+                        queries,
+                        length,
+                        stop,
+                    };
                     let mut of_q = (q_ring.next(), p_in.next().read(wg));
                     while first < stop {
                         let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k0_left.next()));
@@ -232,16 +247,21 @@ pub fn paged<T: MmaElement>(
                     let (mut o, mut sum) = (Acc::<256>::zero(), AccRows::splat(0.0));
                     let mut first = first + BLOCK;
                     let length = keys(wg, lengths, request, capacity);
-                    let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
+                    let mask = Mask {
+                        first: row_block * ROWS,
+                        heads,
+                        queries,
+                        length,
+                        stop,
+                    };
                     let mut of_q = (q_ring.next(), p_in.next().read(wg));
                     while first < stop + BLOCK {
-                        let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k1_left.next()));
-                        logits.multiply(|((q, _), k)| (q.columns::<0, 256>().rows(), k.all()));
-                        let mut logits = logits.with(k1_right.next());
-                        logits
-                            .multiply(|(((q, _), _), k)| (q.columns::<256, 256>().rows(), k.columns::<0, 256>().all()));
-                        logits.multiply_packed(|(((_, rope), _), k)| (rope, k.columns::<256, 64>().all()));
-                        let (s, (q, k)) = logits.wait_split(|((q, left), right)| ((q, right), left));
+                        let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k1_right.next()));
+                        logits.multiply(|((q, _), k)| (q.columns::<256, 256>().rows(), k.columns::<0, 256>().all()));
+                        logits.multiply_packed(|((_, rope), k)| (rope, k.columns::<256, 64>().all()));
+                        let mut logits = logits.with(k1_left.next());
+                        logits.multiply(|(((q, _), _), k)| (q.columns::<0, 256>().rows(), k.all()));
+                        let (s, (q, k)) = logits.wait_split(|((q, right), left)| ((q, right), left));
                         of_q = q;
 
                         // the other's probabilities, on its maximum: their product runs while this softmax is computed

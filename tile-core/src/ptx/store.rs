@@ -124,7 +124,9 @@ pub(crate) fn global<T>(address: u64) -> *mut T {
 pub(crate) unsafe fn read_u32(base: u64, i: u32) -> u32 {
     let v: u32;
     // SAFETY: the caller's.
-    unsafe { asm!("ld.global.nc.b32 {0}, [{1}];", out(reg32) v, in(reg64) base + 4 * i as u64, options(pure, readonly, nostack)) }
+    unsafe {
+        asm!("ld.global.nc.b32 {0}, [{1}];", out(reg32) v, in(reg64) base + 4 * i as u64, options(pure, readonly, nostack))
+    }
     v
 }
 
@@ -165,8 +167,18 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
 ) where
     Width<N>: Wgmma,
 {
-    const { assert!(N / 64 % BUFFERS == 0, "a tile passes through each staging buffer equally often") };
-    const { assert!(BUFFERS == 1 || BUFFERS == 2 || BUFFERS == 4, "1, 2 or 4 staging buffers") };
+    const {
+        assert!(
+            N / 64 % BUFFERS == 0,
+            "a tile passes through each staging buffer equally often"
+        )
+    };
+    const {
+        assert!(
+            BUFFERS == 1 || BUFFERS == 2 || BUFFERS == 4,
+            "1, 2 or 4 staging buffers"
+        )
+    };
     let thread = tid() % 128;
     Width::<N>::groups(
         regs,

@@ -1,6 +1,6 @@
 //! The bulk tensor copy engine (PTX ISA, "cp.async.bulk.tensor").
 
-use super::sync::{cluster_rank, tid, warp_barrier};
+use super::sync::cluster_rank;
 use super::{Barrier, Smem, here};
 use crate::pages::TmaGather;
 use crate::tma::{SPAN, TmaTile};
@@ -100,33 +100,6 @@ where
         }
         row += from.high;
     }
-}
-
-/// Asks for `C` columns of `rows` rows, wherever their pages lie, to be brought into the L2 cache.
-///
-/// # Safety
-/// By the whole warp.
-#[inline(always)]
-pub(crate) unsafe fn prefetch<T: crate::element::Element, const C: usize>(from: &TmaGather<'_, T, C>, rows: usize) {
-    if tid() % 32 == 0 {
-        let mut row = 0;
-        while row < rows as u32 {
-            let (page, y) = from.at(row);
-            let column = here(from.x);
-            let mut slab = 0;
-            while slab < const { C * size_of::<T>() / SPAN } {
-                let x = column + (slab * (SPAN / size_of::<T>())) as u32;
-                // SAFETY: a hint.
-                unsafe {
-                    asm!("cp.async.bulk.prefetch.tensor.3d.L2.global [{0}, {{{1}, {2}, {3}}}];",
-                        in(reg64) from.map, in(reg32) x, in(reg32) y, in(reg32) page, options(nostack))
-                }
-                slab += 1;
-            }
-            row += from.high;
-        }
-    }
-    warp_barrier();
 }
 
 /// Brings a tensor map into the descriptor cache.

@@ -10,10 +10,7 @@ use tilewright::prelude::*;
 struct Random(u64);
 impl Random {
     fn bits(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         self.0 >> 33
     }
     /// Between -1 and 1.
@@ -43,10 +40,7 @@ impl<T: Latent> Case<T> {
     /// Random q and keys, later keys larger so that the maximum moves; pages in random order, with unused ones between.
     fn new(heads: usize, queries: usize, page_rows: usize, lengths: &[i32], gain: f32) -> Self {
         let mut random = Random(heads as u64 * 31 + lengths.len() as u64);
-        let used: Vec<usize> = lengths
-            .iter()
-            .map(|&n| (n.max(0) as usize).div_ceil(page_rows))
-            .collect();
+        let used: Vec<usize> = lengths.iter().map(|&n| (n.max(0) as usize).div_ceil(page_rows)).collect();
         let columns = used.iter().max().unwrap_or(&0) + 2;
         let pages = used.iter().sum::<usize>() + 3;
         let mut order: Vec<usize> = (0..pages).collect();
@@ -68,22 +62,9 @@ impl<T: Latent> Case<T> {
                 }
             }
         }
-        let q = (0..lengths.len() * queries * heads * KEY)
-            .map(|_| T::from_value(random.uniform() * gain))
-            .collect();
+        let q = (0..lengths.len() * queries * heads * KEY).map(|_| T::from_value(random.uniform() * gain)).collect();
         let (lengths, scale) = (lengths.to_vec(), 1.0 / (KEY as f32).sqrt());
-        Case {
-            heads,
-            queries,
-            page_rows,
-            lengths,
-            scale,
-            q,
-            cache,
-            table,
-            columns,
-            faulty: false,
-        }
+        Case { heads, queries, page_rows, lengths, scale, q, cache, table, columns, faulty: false }
     }
 
     /// `out` and `lse` with the work shared out among `parts`.
@@ -101,14 +82,7 @@ impl<T: Latent> Case<T> {
         let mut workspace = Tensor::<f32, 1>::full(&stream, [problem.workspace_len()], f32::NAN).unwrap();
         let mut out = Tensor::<T, 4>::full(&stream, [requests + 2, s, h, VALUE], T::from_value(f32::NAN)).unwrap();
         let mut lse = Tensor::<f32, 3>::full(&stream, [requests + 2, s, h], f32::NAN).unwrap();
-        plan(
-            &stream,
-            &problem,
-            lengths.view(),
-            self.columns * self.page_rows,
-            words.view_mut(),
-        )
-        .unwrap();
+        plan(&stream, &problem, lengths.view(), self.columns * self.page_rows, words.view_mut()).unwrap();
         let inside = 1..requests + 1;
         let args = Args {
             q: q.view(),
@@ -131,19 +105,10 @@ impl<T: Latent> Case<T> {
         assert!(!self.faulty, "not reported");
         let (out, lse) = (out.to_vec(&stream).unwrap(), lse.to_vec(&stream).unwrap());
         let (wide, narrow) = (s * h * VALUE, s * h);
-        let guards = out[..wide]
-            .iter()
-            .chain(&out[(requests + 1) * wide..])
-            .all(|x| x.to_value().is_nan());
-        let lse_guards = lse[..narrow]
-            .iter()
-            .chain(&lse[(requests + 1) * narrow..])
-            .all(|x| x.is_nan());
+        let guards = out[..wide].iter().chain(&out[(requests + 1) * wide..]).all(|x| x.to_value().is_nan());
+        let lse_guards = lse[..narrow].iter().chain(&lse[(requests + 1) * narrow..]).all(|x| x.is_nan());
         assert!(guards && lse_guards, "written beyond the output");
-        (
-            out[wide..(requests + 1) * wide].to_vec(),
-            lse[narrow..(requests + 1) * narrow].to_vec(),
-        )
+        (out[wide..(requests + 1) * wide].to_vec(), lse[narrow..(requests + 1) * narrow].to_vec())
     }
 
     /// Key `s` of request `r`; zeros if its page does not exist.
@@ -166,16 +131,9 @@ impl<T: Latent> Case<T> {
         let (again, lse_again) = self.run(parts);
         let bits = |v: &[T]| v.iter().map(|x| x.to_value().to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&out), bits(&again), "not repeatable");
-        assert!(
-            lse.iter().zip(&lse_again).all(|(a, b)| a.to_bits() == b.to_bits()),
-            "not repeatable"
-        );
+        assert!(lse.iter().zip(&lse_again).all(|(a, b)| a.to_bits() == b.to_bits()), "not repeatable");
         // the probabilities are rounded once more than the output
-        let unit = if T::DTYPE == DType::BF16 {
-            1.0 / 256.0
-        } else {
-            1.0 / 2048.0
-        };
+        let unit = if T::DTYPE == DType::BF16 { 1.0 / 256.0 } else { 1.0 / 2048.0 };
         let (mut bad, mut first) = (0, String::new());
         for (r, &length) in self.lengths.iter().enumerate() {
             let keys: Vec<_> = (0..length.max(0) as usize).map(|s| self.key(r, s)).collect();
@@ -209,21 +167,12 @@ impl<T: Latent> Case<T> {
                 for c in 0..VALUE {
                     let found = out[at * VALUE + c].to_value() as f64;
                     if !((found - want[c]).abs() <= 2.0 * unit * size[c] + 1e-6) {
-                        (bad, first) = (
-                            bad + 1,
-                            format!("request {r} row {row} column {c}: {found}, not {}", want[c]),
-                        );
+                        (bad, first) = (bad + 1, format!("request {r} row {row} column {c}: {found}, not {}", want[c]));
                     }
                 }
             }
         }
-        let Case {
-            heads,
-            queries,
-            page_rows,
-            lengths,
-            ..
-        } = self;
+        let Case { heads, queries, page_rows, lengths, .. } = self;
         assert_eq!(
             bad, 0,
             "{first}; {heads} heads, {queries} queries, pages of {page_rows}, {parts} parts, {lengths:?}"
@@ -368,29 +317,14 @@ fn a_senseless_plan_harms_nothing() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    assert!(matches!(
-        Problem::with_parts(1, 0, 1, 1),
-        Err(Error::Shape { arg: "heads", .. })
-    ));
-    assert!(matches!(
-        Problem::with_parts(1, 129, 1, 1),
-        Err(Error::Shape { arg: "heads", .. })
-    ));
-    assert!(matches!(
-        Problem::with_parts(1, 1, 5, 1),
-        Err(Error::Shape { arg: "queries", .. })
-    ));
-    assert!(matches!(
-        Problem::with_parts(1, 1, 1, 0),
-        Err(Error::Shape { arg: "parts", .. })
-    ));
+    assert!(matches!(Problem::with_parts(1, 0, 1, 1), Err(Error::Shape { arg: "heads", .. })));
+    assert!(matches!(Problem::with_parts(1, 129, 1, 1), Err(Error::Shape { arg: "heads", .. })));
+    assert!(matches!(Problem::with_parts(1, 1, 5, 1), Err(Error::Shape { arg: "queries", .. })));
+    assert!(matches!(Problem::with_parts(1, 1, 1, 0), Err(Error::Shape { arg: "parts", .. })));
     let stream = Device::cpu().stream().unwrap();
     let problem = Problem::with_parts(2, 1, 1, 1).unwrap();
     let lengths = Tensor::<i32, 1>::zeros(&stream, [3]).unwrap();
     let mut words = Tensor::<u32, 1>::zeros(&stream, [problem.plan_words()]).unwrap();
     let refused = plan(&stream, &problem, lengths.view(), 64, words.view_mut());
-    assert!(
-        matches!(refused, Err(Error::Shape { arg: "lengths", .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(Error::Shape { arg: "lengths", .. })), "{refused:?}");
 }

@@ -31,12 +31,8 @@ struct Case {
 
 /// Every kind of edge: lengths around a block, cut requests, empty ones, ragged heads, several queries, odd pages.
 pub fn check(stream: &Stream, o: &Options) -> Result<bool, Error> {
-    let case = |heads, queries, page_rows, lengths: &[i32]| Case {
-        heads,
-        queries,
-        page_rows,
-        lengths: lengths.to_vec(),
-    };
+    let case =
+        |heads, queries, page_rows, lengths: &[i32]| Case { heads, queries, page_rows, lengths: lengths.to_vec() };
     let all = [
         case(9, 1, 64, &[1, 2, 63, 64, 65, 127, 129, 255, 1000]),
         case(126, 2, 64, &[300, 1, 0]),
@@ -52,26 +48,14 @@ pub fn check(stream: &Stream, o: &Options) -> Result<bool, Error> {
     for c in cases {
         right &= one::<bf16>(stream, c)? & one::<f16>(stream, c)?;
     }
-    println!(
-        "mla: {} steps against f64: {}",
-        cases.len(),
-        if right { "right" } else { "WRONG" }
-    );
+    println!("mla: {} steps against f64: {}", cases.len(), if right { "right" } else { "WRONG" });
     Ok(right)
 }
 
 fn one<T: Latent>(stream: &Stream, c: &Case) -> Result<bool, Error> {
-    let &Case {
-        heads,
-        queries,
-        page_rows,
-        ref lengths,
-    } = c;
+    let &Case { heads, queries, page_rows, ref lengths } = c;
     let requests = lengths.len();
-    let used: Vec<usize> = lengths
-        .iter()
-        .map(|&n| (n.max(0) as usize).div_ceil(page_rows))
-        .collect();
+    let used: Vec<usize> = lengths.iter().map(|&n| (n.max(0) as usize).div_ceil(page_rows)).collect();
     let (columns, pages) = (used.iter().max().unwrap_or(&0) + 1, used.iter().sum::<usize>() + 1);
     let mut cache = uniform::<T>(pages * page_rows * KEY, 1);
     let mut table = vec![2_147_480_000; requests * columns];
@@ -113,20 +97,11 @@ fn one<T: Latent>(stream: &Stream, c: &Case) -> Result<bool, Error> {
         };
         decode(stream, &problem, args)?;
         (out, lse) = (dout.to_vec(stream)?, dlse.to_vec(stream)?);
-        let bits = out
-            .iter()
-            .map(|x| x.to_value())
-            .chain(lse.iter().copied())
-            .map(f32::to_bits)
-            .collect();
+        let bits = out.iter().map(|x| x.to_value()).chain(lse.iter().copied()).map(f32::to_bits).collect();
         again &= first.as_ref().is_none_or(|f| *f == bits);
         first = Some(bits);
     }
-    let unit = if T::DTYPE == DType::BF16 {
-        1.0 / 256.0
-    } else {
-        1.0 / 2048.0
-    };
+    let unit = if T::DTYPE == DType::BF16 { 1.0 / 256.0 } else { 1.0 / 2048.0 };
     let mut bad = 0;
     for (r, &length) in lengths.iter().enumerate() {
         let key = |s: usize| {
@@ -137,11 +112,7 @@ fn one<T: Latent>(stream: &Stream, c: &Case) -> Result<bool, Error> {
             let seen = (length.max(0) as usize + row / heads + 1).saturating_sub(queries);
             let at = r * queries * heads + row;
             let dot = |s: usize| -> f64 {
-                key(s)
-                    .iter()
-                    .zip(&q[at * KEY..])
-                    .map(|(k, q)| f64::from(k.to_value()) * f64::from(q.to_value()))
-                    .sum()
+                key(s).iter().zip(&q[at * KEY..]).map(|(k, q)| f64::from(k.to_value()) * f64::from(q.to_value())).sum()
             };
             let logits: Vec<f64> = (0..seen).map(|s| dot(s) * f64::from(scale)).collect();
             let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -171,13 +142,7 @@ fn one<T: Latent>(stream: &Stream, c: &Case) -> Result<bool, Error> {
 pub fn time(stream: &Stream, o: &Options, report: &mut Report) -> Result<(), Error> {
     let mut shapes = vec![(128, 128, 4096), (1, 128, 1024)];
     if !o.quick {
-        shapes.extend([
-            (64, 128, 4096),
-            (132, 128, 4096),
-            (128, 128, 1024),
-            (1, 128, 4096),
-            (128, 16, 4096),
-        ]);
+        shapes.extend([(64, 128, 4096), (132, 128, 4096), (128, 128, 1024), (1, 128, 4096), (128, 16, 4096)]);
     }
     for (b, h, s) in shapes {
         time_shape::<bf16>(stream, o, report, b, h, s)?;

@@ -74,10 +74,7 @@ impl<'a, T: Element> TensorView<'a, T, 3> {
     /// # Ok::<(), tilewright_host::Error>(())
     /// ```
     pub fn tma_pages<const BOX: usize, const N: usize>(self) -> Result<TmaPages<'a, T, BOX, N>> {
-        let Place {
-            extents: [pages, rows, cols],
-            ..
-        } = self.place;
+        let Place { extents: [pages, rows, cols], .. } = self.place;
         if rows == 0 || !rows.is_multiple_of(8) || cols != N {
             return Err(Error::Shape {
                 arg: UNNAMED,
@@ -123,20 +120,11 @@ const TMA_ALIGN: u64 = 16;
 fn tensor_map<const R: usize>(place: &Place<'_, R>, raw: &RawView, mut request: TensorMapRequest) -> Result<TensorMap> {
     let base = place.base as u64;
     if !base.is_multiple_of(TMA_ALIGN) {
-        return Err(Error::Alignment {
-            arg: UNNAMED,
-            what: "address",
-            expected: TMA_ALIGN,
-            found: base,
-        });
+        return Err(Error::Alignment { arg: UNNAMED, what: "address", expected: TMA_ALIGN, found: base });
     }
     if raw.rows > i32::MAX as u32 || raw.cols > i32::MAX as u32 || raw.slabs > i32::MAX as u32 {
         let found = crate::shape::show(&place.extents);
-        return Err(Error::Shape {
-            arg: UNNAMED,
-            expected: "extents below 2^31, for a tensor map".into(),
-            found,
-        });
+        return Err(Error::Shape { arg: UNNAMED, expected: "extents below 2^31, for a tensor map".into(), found });
     }
     if raw.rows <= 1 {
         // there is no second row: its distance is free
@@ -145,12 +133,7 @@ fn tensor_map<const R: usize>(place: &Place<'_, R>, raw: &RawView, mut request: 
     }
     if !request.row_bytes.is_multiple_of(TMA_ALIGN) {
         let found = request.row_bytes;
-        return Err(Error::Alignment {
-            arg: UNNAMED,
-            what: "row length",
-            expected: TMA_ALIGN,
-            found,
-        });
+        return Err(Error::Alignment { arg: UNNAMED, what: "row length", expected: TMA_ALIGN, found });
     }
     if request.row_bytes >= 1 << 40 {
         return Err(Error::Stride {
@@ -161,12 +144,7 @@ fn tensor_map<const R: usize>(place: &Place<'_, R>, raw: &RawView, mut request: 
     }
     if let Some((_, bytes)) = request.pages {
         if !bytes.is_multiple_of(TMA_ALIGN) {
-            return Err(Error::Alignment {
-                arg: UNNAMED,
-                what: "page length",
-                expected: TMA_ALIGN,
-                found: bytes,
-            });
+            return Err(Error::Alignment { arg: UNNAMED, what: "page length", expected: TMA_ALIGN, found: bytes });
         }
         if bytes >= 1 << 40 {
             return Err(Error::Stride {

@@ -41,12 +41,7 @@ impl Problem {
     /// [`Error::Shape`] for other numbers.
     pub fn on(device: &Device, requests: usize, heads: usize, queries: usize) -> Result<Self> {
         let blocks = (heads * queries.min(4)).div_ceil(ROWS as usize).max(1);
-        Self::with_parts(
-            requests,
-            heads,
-            queries,
-            (device.multiprocessors() as usize / blocks).max(1),
-        )
+        Self::with_parts(requests, heads, queries, (device.multiprocessors() as usize / blocks).max(1))
     }
     /// The same, shared out among `parts` (1 to 4096).
     ///
@@ -54,11 +49,7 @@ impl Problem {
     /// As for [`on`](Self::on).
     pub fn with_parts(requests: usize, heads: usize, queries: usize, parts: usize) -> Result<Self> {
         let wrong = |arg, expected: &str, found: usize| {
-            Err(Error::Shape {
-                arg,
-                expected: expected.into(),
-                found: found.to_string(),
-            })
+            Err(Error::Shape { arg, expected: expected.into(), found: found.to_string() })
         };
         if !(1..=128).contains(&heads) {
             return wrong("heads", "1 to 128 heads", heads);
@@ -72,12 +63,7 @@ impl Problem {
         if requests > 1 << 20 {
             return wrong("requests", "at most 2^20 requests", requests);
         }
-        Ok(Problem {
-            requests,
-            heads,
-            queries,
-            parts,
-        })
+        Ok(Problem { requests, heads, queries, parts })
     }
     fn rows(&self) -> usize {
         self.heads * self.queries
@@ -118,12 +104,7 @@ macro_rules! tables {
         let (summary, rest) = $plan.split_at(0, 1)?;
         let (parts, rest) = rest.split_at(0, PART_WORDS as usize * $problem.parts)?;
         let (owners, ranges) = rest.split_at(0, $problem.requests)?;
-        Tables {
-            summary,
-            parts,
-            owners,
-            ranges,
-        }
+        Tables { summary, parts, owners, ranges }
     }};
 }
 
@@ -131,11 +112,7 @@ fn extents<const R: usize>(arg: &'static str, expected: [usize; R], found: [usiz
     if expected == found {
         return Ok(());
     }
-    Err(Error::Shape {
-        arg,
-        expected: format!("{expected:?}"),
-        found: format!("{found:?}"),
-    })
+    Err(Error::Shape { arg, expected: format!("{expected:?}"), found: format!("{found:?}") })
 }
 
 /// Shares out the work of a step, for [`decode`] of any number of layers. `lengths` says how many keys each request has:
@@ -152,21 +129,13 @@ pub fn plan(
 ) -> Result<()> {
     extents("lengths", [problem.requests], lengths.extents())?;
     extents("plan", [problem.plan_words()], plan.extents())?;
-    let Tables {
-        summary,
-        parts,
-        owners,
-        ranges,
-    } = tables!(problem, plan);
+    let Tables { summary, parts, owners, ranges } = tables!(problem, plan);
     let capacity = u32::try_from(capacity.min(i32::MAX as usize)).unwrap_or(i32::MAX as u32);
     make_plan::launch(
         stream,
         (
             summary.reshape([1, 1])?.tiles_mut().arg("plan")?,
-            parts
-                .reshape([problem.parts, PART_WORDS as usize])?
-                .tiles_mut()
-                .arg("plan")?,
+            parts.reshape([problem.parts, PART_WORDS as usize])?.tiles_mut().arg("plan")?,
             owners.reshape([problem.requests, 1])?.tiles_mut().arg("plan")?,
             ranges.reshape([problem.requests, 2])?.tiles_mut().arg("plan")?,
             lengths.reshape([problem.requests, 1])?.tiles().arg("lengths")?,
@@ -219,13 +188,40 @@ pub struct Args<'a, T: Element> {
 /// [`Error::Shape`] where extents disagree, [`Error::Stride`], [`Error::Alignment`] where the copy engine can not read `q`
 /// or `cache`, [`Error::Device`], [`Error::NoImageFor`] on a GPU that is not of compute capability 9.0, and what
 /// [`Launch::launch`] says.
+///
+/// ```
+/// use tilewright::ops::mla::{Args, Problem, decode, plan};
+/// use tilewright::prelude::*;
+///
+/// let stream = Device::cpu().stream()?;
+/// let problem = Problem::on(&stream.device(), 1, 2, 1)?;
+/// // one request of one key, in page 1 of 2: its value is the result
+/// let q = Tensor::<bf16, 4>::zeros(&stream, [1, 1, 2, 576])?;
+/// let cache = Tensor::<bf16, 3>::full(&stream, [2, 16, 576], bf16::from_value(3.0))?;
+/// let table = Tensor::<i32, 2>::from_slice(&stream, [1, 1], &[1])?;
+/// let lengths = Tensor::<i32, 1>::from_slice(&stream, [1], &[1])?;
+/// let mut words = Tensor::<u32, 1>::zeros(&stream, [problem.plan_words()])?;
+/// let mut workspace = Tensor::<f32, 1>::zeros(&stream, [problem.workspace_len()])?;
+/// let mut out = Tensor::<bf16, 4>::zeros(&stream, [1, 1, 2, 512])?;
+/// let mut lse = Tensor::<f32, 3>::zeros(&stream, [1, 1, 2])?;
+/// plan(&stream, &problem, lengths.view(), 16, words.view_mut())?;
+/// let args = Args {
+///     q: q.view(),
+///     cache: cache.view(),
+///     table: table.view(),
+///     lengths: lengths.view(),
+///     scale: 1.0,
+///     plan: words.view(),
+///     workspace: workspace.view_mut(),
+///     out: out.view_mut(),
+///     lse: lse.view_mut(),
+/// };
+/// decode(&stream, &problem, args)?;
+/// assert!(out.to_vec(&stream)?.iter().all(|x| x.to_value() == 3.0));
+/// # Ok::<(), Error>(())
+/// ```
 pub fn decode<T: Latent>(stream: &Stream, problem: &Problem, args: Args<'_, T>) -> Result<()> {
-    let Problem {
-        requests,
-        heads,
-        queries,
-        ..
-    } = *problem;
+    let Problem { requests, heads, queries, .. } = *problem;
     extents("q", [requests, queries, heads, KEY], args.q.extents())?;
     extents("lengths", [requests], args.lengths.extents())?;
     extents("plan", [problem.plan_words()], args.plan.extents())?;
@@ -254,61 +250,31 @@ macro_rules! latent {
         impl Latent for $t {
             #[inline] // a program pays for the types it uses alone
             fn launch(stream: &Stream, problem: &Problem, mut a: Args<'_, $t>) -> Result<()> {
-                let Problem {
-                    requests,
-                    heads,
-                    queries,
-                    ..
-                } = *problem;
+                let Problem { requests, heads, queries, .. } = *problem;
                 let (rows, tickets) = (problem.rows(), problem.tickets());
-                let Tables {
-                    parts: plan,
-                    owners,
-                    ranges,
-                    ..
-                } = tables!(problem, a.plan);
+                let Tables { parts: plan, owners, ranges, .. } = tables!(problem, a.plan);
                 let (mut parts, mut part_lse) = a.workspace.split_at(0, 2 * tickets * ROWS as usize * VALUE)?;
                 let [_, page_rows, _] = a.cache.extents();
                 let [_, columns] = a.table.extents();
-                let capacity = u32::try_from(columns.saturating_mul(page_rows))
-                    .unwrap_or(u32::MAX)
-                    .min(i32::MAX as u32);
+                let capacity =
+                    u32::try_from(columns.saturating_mul(page_rows)).unwrap_or(u32::MAX).min(i32::MAX as u32);
                 let owners = owners.reshape([requests, 1])?.tiles().arg("plan")?;
                 let (group, count) = (problem.row_blocks() as u32, tickets as u32);
                 kernel::paged::<$t>::launch(
                     stream,
                     (
-                        parts
-                            .reborrow()
-                            .reshape([2 * tickets * ROWS as usize, VALUE])?
-                            .tiles_mut()?
-                            .in_runs(
-                                part_lse
-                                    .reborrow()
-                                    .reshape([2 * tickets * ROWS as usize, 1])?
-                                    .tiles_mut()?,
-                                2,
-                                count,
-                            ),
-                        a.out
-                            .reborrow()
-                            .reshape([requests, rows, VALUE])
-                            .arg("out")?
-                            .tiles_mut()?
-                            .owned_by(
-                                a.lse
-                                    .reborrow()
-                                    .reshape([requests, rows, 1])
-                                    .arg("lse")?
-                                    .tiles_mut()?,
-                                owners,
-                                group,
-                                count,
-                            ),
-                        a.q.reshape([requests * rows, KEY])
-                            .arg("q")?
-                            .tma_tiles()
-                            .arg("q")?,
+                        parts.reborrow().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles_mut()?.in_runs(
+                            part_lse.reborrow().reshape([2 * tickets * ROWS as usize, 1])?.tiles_mut()?,
+                            2,
+                            count,
+                        ),
+                        a.out.reborrow().reshape([requests, rows, VALUE]).arg("out")?.tiles_mut()?.owned_by(
+                            a.lse.reborrow().reshape([requests, rows, 1]).arg("lse")?.tiles_mut()?,
+                            owners,
+                            group,
+                            count,
+                        ),
+                        a.q.reshape([requests * rows, KEY]).arg("q")?.tma_tiles().arg("q")?,
                         a.cache.tma_pages().arg("cache")?,
                         a.table.tiles().arg("table")?,
                         a.lengths.reshape([requests, 1])?.tiles().arg("lengths")?,
@@ -325,14 +291,8 @@ macro_rules! latent {
                     (
                         a.out.reshape([requests, rows, VALUE])?.tiles_mut().arg("out")?,
                         a.lse.reshape([requests, rows, 1])?.tiles_mut().arg("lse")?,
-                        parts
-                            .view()
-                            .reshape([2 * tickets * ROWS as usize, VALUE])?
-                            .tiles()?,
-                        part_lse
-                            .view()
-                            .reshape([2 * tickets * ROWS as usize, 1])?
-                            .tiles()?,
+                        parts.view().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles()?,
+                        part_lse.view().reshape([2 * tickets * ROWS as usize, 1])?.tiles()?,
                         ranges.reshape([requests, 2])?.tiles()?,
                         rows as u32,
                     ),

@@ -35,10 +35,7 @@ unsafe impl<'b> Shared<'b> for Turns<'b> {
     const TAIL: usize = 24;
     #[inline(always)]
     unsafe fn claim(_: &'b BlockScope, _: Smem, tail: Smem) -> Self {
-        Turns {
-            at: TurnsAt { base: tail },
-            _p: PhantomData,
-        }
+        Turns { at: TurnsAt { base: tail }, _p: PhantomData }
     }
 }
 
@@ -66,12 +63,7 @@ impl TurnsAt {
         ring: &'p Ring<S, STAGES>,
         index: u32,
     ) -> Baton<'p, S, STAGES> {
-        Baton {
-            turns: self,
-            ring,
-            phase: index.wrapping_sub(1),
-            _p: PhantomData,
-        }
+        Baton { turns: self, ring, phase: index.wrapping_sub(1), _p: PhantomData }
     }
 }
 
@@ -100,9 +92,7 @@ impl<'p, S: Stage, const STAGES: usize> Baton<'p, S, STAGES> {
     /// Waits for this warpgroup's turn, and takes the ring's consuming end, which goes on where the other left off.
     #[inline(always)]
     pub fn take(&mut self, wg: &mut WarpGroup) -> Consumer<'p, S, STAGES> {
-        self.turns
-            .turn(wg.index())
-            .wait::<1>(self.phase, 1, "a warpgroup waits for its turn");
+        self.turns.turn(wg.index()).wait::<1>(self.phase, 1, "a warpgroup waits for its turn");
         self.phase = self.phase.wrapping_add(1);
         // SAFETY: written before the arrival just waited for, and not again before this warpgroup gives the end back.
         let (slot, phase) = unsafe { (self.turns.base.load_u32(), self.turns.base.add(4).load_u32()) };
@@ -161,21 +151,13 @@ pub struct GroupFill<'q, 'p, S: Stage, const STAGES: usize> {
 impl<'p, S: Stage, const STAGES: usize> GroupProducer<'p, S, STAGES> {
     #[inline(always)]
     fn new(ring: &'p Ring<S, STAGES>, releases: u32) -> Self {
-        GroupProducer {
-            ring,
-            slot: 0,
-            phase: u32::MAX,
-            releases,
-            _p: PhantomData,
-        }
+        GroupProducer { ring, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
     }
     /// Waits for the next slot to be empty.
     #[inline(always)]
     pub fn fill(&mut self, _wg: &mut WarpGroup) -> GroupFill<'_, 'p, S, STAGES> {
         if !cfg!(tilewright_fault = "empty") {
-            self.ring
-                .empty(self.slot)
-                .wait::<1>(self.phase, self.releases, "a warpgroup waits for an empty slot");
+            self.ring.empty(self.slot).wait::<1>(self.phase, self.releases, "a warpgroup waits for an empty slot");
         }
         GroupFill { from: self }
     }

@@ -265,15 +265,7 @@ macro_rules! scalar {
 scalar! { f32, 1; i32, 2; u32, 3; u64, 4; }
 
 const fn view_signature<T: Element, M>(kind: u64, m: usize, n: usize, schedule: u64) -> u64 {
-    hash(&[
-        kind,
-        T::DTYPE as u64,
-        m as u64,
-        n as u64,
-        schedule,
-        size_of::<M>() as u64,
-        align_of::<M>() as u64,
-    ])
+    hash(&[kind, T::DTYPE as u64, m as u64, n as u64, schedule, size_of::<M>() as u64, align_of::<M>() as u64])
 }
 
 // SAFETY: `RawView` is repr(C).
@@ -292,11 +284,7 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for Tiles<'_, T, M, 
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn facts(&self) -> Facts<'_> {
-        Facts {
-            provenance: Some(self.provenance),
-            mutable: false,
-            tiles: None,
-        }
+        Facts { provenance: Some(self.provenance), mutable: false, tiles: None }
     }
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, _: backend::Place) -> Self {
@@ -330,23 +318,13 @@ unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for Til
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn lower(&self) -> (u64, OutMeta<S>) {
-        (
-            self.base as u64,
-            OutMeta {
-                raw: self.raw,
-                schedule: self.schedule,
-            },
-        )
+        (self.base as u64, OutMeta { raw: self.raw, schedule: self.schedule })
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn facts(&self) -> Facts<'_> {
         let across = if S::STRIPS { 1 } else { self.raw.cols.div_ceil(N as u32) };
         let tiles = self.raw.rows.div_ceil(M as u32) as u64 * self.raw.slabs as u64 * across as u64;
-        Facts {
-            provenance: Some(self.provenance),
-            mutable: true,
-            tiles: Some(tiles),
-        }
+        Facts { provenance: Some(self.provenance), mutable: true, tiles: Some(tiles) }
     }
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, place: backend::Place) -> Self {
@@ -372,22 +350,11 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for TmaTiles<'_, T, 
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn lower(&self) -> (u64, TmaMeta<()>) {
-        (
-            self.base as u64,
-            TmaMeta {
-                map: self.map,
-                raw: self.raw,
-                schedule: (),
-            },
-        )
+        (self.base as u64, TmaMeta { map: self.map, raw: self.raw, schedule: () })
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn facts(&self) -> Facts<'_> {
-        Facts {
-            provenance: Some(self.provenance),
-            mutable: false,
-            tiles: None,
-        }
+        Facts { provenance: Some(self.provenance), mutable: false, tiles: None }
     }
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, _: backend::Place) -> Self {
@@ -413,22 +380,11 @@ unsafe impl<T: Element, const BOX: usize, const N: usize> Arg for TmaPages<'_, T
     #[cfg(not(target_arch = "nvptx64"))]
     fn lower(&self) -> (u64, TmaMeta<()>) {
         let (base, raw) = self.base_and_raw();
-        (
-            base as u64,
-            TmaMeta {
-                map: self.map,
-                raw,
-                schedule: (),
-            },
-        )
+        (base as u64, TmaMeta { map: self.map, raw, schedule: () })
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn facts(&self) -> Facts<'_> {
-        Facts {
-            provenance: Some(self.provenance),
-            mutable: false,
-            tiles: None,
-        }
+        Facts { provenance: Some(self.provenance), mutable: false, tiles: None }
     }
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, _: backend::Place) -> Self {
@@ -457,26 +413,14 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for OwnedTiles<'_, T
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn facts(&self) -> Facts<'_> {
-        Facts {
-            provenance: self.provenance[0],
-            mutable: true,
-            tiles: Some(self.meta().tickets as u64),
-        }
+        Facts { provenance: self.provenance[0], mutable: true, tiles: Some(self.meta().tickets as u64) }
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn also(&self) -> [Option<Facts<'_>>; 2] {
         let [_, rows, owners] = self.provenance;
         [
-            rows.map(|p| Facts {
-                provenance: Some(p),
-                mutable: true,
-                tiles: None,
-            }),
-            owners.map(|p| Facts {
-                provenance: Some(p),
-                mutable: false,
-                tiles: None,
-            }),
+            rows.map(|p| Facts { provenance: Some(p), mutable: true, tiles: None }),
+            owners.map(|p| Facts { provenance: Some(p), mutable: false, tiles: None }),
         ]
     }
     #[cfg(not(target_arch = "nvptx64"))]
@@ -505,23 +449,12 @@ unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for Tma
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn lower(&self) -> (u64, TmaMeta<S>) {
-        (
-            self.base as u64,
-            TmaMeta {
-                map: self.map,
-                raw: self.raw,
-                schedule: self.schedule,
-            },
-        )
+        (self.base as u64, TmaMeta { map: self.map, raw: self.raw, schedule: self.schedule })
     }
     #[cfg(not(target_arch = "nvptx64"))]
     fn facts(&self) -> Facts<'_> {
         let tiles = self.raw.rows.div_ceil(M as u32) as u64 * self.raw.cols.div_ceil(N as u32) as u64;
-        Facts {
-            provenance: Some(self.provenance),
-            mutable: true,
-            tiles: Some(tiles),
-        }
+        Facts { provenance: Some(self.provenance), mutable: true, tiles: Some(tiles) }
     }
     #[cfg(not(target_arch = "nvptx64"))]
     unsafe fn at(&self, place: backend::Place) -> Self {

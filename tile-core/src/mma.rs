@@ -32,9 +32,7 @@ where
     #[inline(always)]
     pub fn zero() -> Self {
         const { assert!(H == 1 || H == 2, "an accumulator is 64 or 128 rows high") };
-        Acc {
-            regs: backend::stack(Width::<N>::zero),
-        }
+        Acc { regs: backend::stack(Width::<N>::zero) }
     }
     /// `f` of every element.
     #[inline(always)]
@@ -240,14 +238,7 @@ impl WarpGroup {
     where
         Width<N>: Wgmma,
     {
-        Mma {
-            acc,
-            held: None,
-            flying: Flying,
-            pending: backend::Pending::none(),
-            resident,
-            _p: PhantomData,
-        }
+        Mma { acc, held: None, flying: Flying, pending: backend::Pending::none(), resident, _p: PhantomData }
     }
 }
 
@@ -315,22 +306,8 @@ where
     /// Takes more into the group, for the products that follow.
     #[inline(always)]
     pub fn with<Q: Resident>(self, more: Q) -> Mma<'p, N, H, (R, Q)> {
-        let Mma {
-            acc,
-            held,
-            flying,
-            pending,
-            resident,
-            _p,
-        } = self;
-        Mma {
-            acc,
-            held,
-            flying,
-            pending,
-            resident: (resident, more),
-            _p,
-        }
+        let Mma { acc, held, flying, pending, resident, _p } = self;
+        Mma { acc, held, flying, pending, resident: (resident, more), _p }
     }
     /// Waits for all products, and gives back the accumulator and what `split` keeps of what was resident; the rest is let
     /// go of.
@@ -344,14 +321,7 @@ where
     /// Waits for all products, and gives back the accumulator and what was resident.
     #[inline(always)]
     pub fn wait_with(self) -> (Acc<N, H>, R) {
-        let Mma {
-            mut acc,
-            held,
-            flying,
-            mut pending,
-            resident,
-            ..
-        } = self;
+        let Mma { mut acc, held, flying, mut pending, resident, .. } = self;
         backend::settle::<N, H>(&mut acc.regs, &mut pending);
         core::mem::forget(flying);
         if let Some(held) = held {

@@ -34,19 +34,8 @@ unsafe impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> Output 
     const WARPGROUPS: Option<usize> = None;
     #[inline(always)]
     unsafe fn part<const H: usize>(&self, share: Share) -> Self::Part<H> {
-        let first = if cfg!(tilewright_fault = "rows") {
-            0
-        } else {
-            share.index * (H * STORE_ROWS) as u32
-        };
-        RowsOf {
-            plan: self.plan().turn(share.turn, share.turns),
-            tiles: TilesMut {
-                _p: PhantomData,
-                ..*self
-            },
-            first,
-        }
+        let first = if cfg!(tilewright_fault = "rows") { 0 } else { share.index * (H * STORE_ROWS) as u32 };
+        RowsOf { plan: self.plan().turn(share.turn, share.turns), tiles: TilesMut { _p: PhantomData, ..*self }, first }
     }
 }
 
@@ -59,27 +48,13 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule, const H: usize
         let (i, j) = self.plan.next()?;
         // SAFETY: a plan yields each tile once, and the rows are this part's.
         let tile = unsafe { self.tiles.window(i, j) };
-        let left = if tile.rows > self.first {
-            tile.rows - self.first
-        } else {
-            0
-        };
+        let left = if tile.rows > self.first { tile.rows - self.first } else { 0 };
         let window = Window {
             ptr: tile.ptr.wrapping_add((self.first as u64 * tile.stride) as usize),
-            rows: if left < (H * STORE_ROWS) as u32 {
-                left
-            } else {
-                (H * STORE_ROWS) as u32
-            },
+            rows: if left < (H * STORE_ROWS) as u32 { left } else { (H * STORE_ROWS) as u32 },
             ..tile
         };
-        Some((
-            (i, j),
-            RowsMut {
-                window,
-                _p: PhantomData,
-            },
-        ))
+        Some(((i, j), RowsMut { window, _p: PhantomData }))
     }
 }
 
@@ -122,10 +97,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TmaTilesMut<'a
         self,
         staging: Staging<'_, WARPGROUPS, BUFFERS>,
     ) -> Staged<'a, T, M, N, S, WARPGROUPS, BUFFERS> {
-        Staged {
-            tiles: self,
-            staging: staging.base,
-        }
+        Staged { tiles: self, staging: staging.base }
     }
 }
 
@@ -166,14 +138,9 @@ unsafe impl<'a, T: Element, const M: usize, const N: usize, S: Schedule, const W
     unsafe fn part<const H: usize>(&self, share: Share) -> Self::Part<H> {
         StagedRowsOf {
             plan: self.tiles.plan().turn(share.turn, share.turns),
-            tiles: TmaTilesMut {
-                _p: PhantomData,
-                ..self.tiles
-            },
+            tiles: TmaTilesMut { _p: PhantomData, ..self.tiles },
             first: share.index * (H * STORE_ROWS) as u32,
-            buffers: self
-                .staging
-                .add(share.warpgroup as usize * B * STORE_ROWS * crate::tma::SPAN),
+            buffers: self.staging.add(share.warpgroup as usize * B * STORE_ROWS * crate::tma::SPAN),
         }
     }
 }
@@ -187,12 +154,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule, const B: usize
         let (i, j) = self.plan.next()?;
         let (y, x) = (i * M as u32 + self.first, j * N as u32);
         #[cfg(target_arch = "nvptx64")]
-        let rows = StagedRowsMut {
-            map: self.tiles.map,
-            at: (x, y),
-            buffers: self.buffers,
-            _p: PhantomData,
-        };
+        let rows = StagedRowsMut { map: self.tiles.map, at: (x, y), buffers: self.buffers, _p: PhantomData };
         #[cfg(not(target_arch = "nvptx64"))]
         let rows = {
             let _ = self.buffers;
@@ -250,10 +212,7 @@ impl<'a, T: Element, const N: usize, S: Schedule> TilesMut<'a, T, 64, N, S> {
         const { assert!(2 * W == N, "a half is half as wide as its tile") };
         let half = |first: usize| HalfOf {
             plan: self.plan(),
-            tiles: TilesMut {
-                _p: PhantomData,
-                ..self
-            },
+            tiles: TilesMut { _p: PhantomData, ..self },
             first: first as u32,
         };
         (half(0), half(W))
@@ -261,11 +220,7 @@ impl<'a, T: Element, const N: usize, S: Schedule> TilesMut<'a, T, 64, N, S> {
     /// The tiles of the block, for one warpgroup.
     #[inline(always)]
     pub fn whole(self) -> HalfOf<'a, T, N, N, S> {
-        HalfOf {
-            plan: self.plan(),
-            tiles: self,
-            first: 0,
-        }
+        HalfOf { plan: self.plan(), tiles: self, first: 0 }
     }
 }
 
@@ -283,19 +238,8 @@ impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> Iterator for H
     fn next(&mut self) -> Option<Self::Item> {
         let at = self.plan.next()?;
         // A plan yields each tile once, and the columns are this half's.
-        let tiles = TilesMut {
-            _p: PhantomData,
-            ..self.tiles
-        };
-        Some((
-            at,
-            HalfMut {
-                tiles,
-                at,
-                first: self.first,
-                _p: PhantomData,
-            },
-        ))
+        let tiles = TilesMut { _p: PhantomData, ..self.tiles };
+        Some((at, HalfMut { tiles, at, first: self.first, _p: PhantomData }))
     }
 }
 
@@ -303,22 +247,13 @@ impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'a, T,
     /// The claim on `W` columns from `first` on of tile `at`, which is nobody else's.
     #[inline(always)]
     pub(crate) fn new(tiles: TilesMut<'a, T, 64, N, S>, at: (u32, u32), first: u32) -> Self {
-        HalfMut {
-            tiles,
-            at,
-            first,
-            _p: PhantomData,
-        }
+        HalfMut { tiles, at, first, _p: PhantomData }
     }
     #[inline(always)]
     fn window(self) -> Window<T> {
         // SAFETY: `self` is this part's claim on the tile, and it ends here.
         let tile = unsafe { self.tiles.window(self.at.0, self.at.1) };
-        let left = if tile.cols > self.first {
-            tile.cols - self.first
-        } else {
-            0
-        };
+        let left = if tile.cols > self.first { tile.cols - self.first } else { 0 };
         Window {
             ptr: tile.ptr.wrapping_add(self.first as usize),
             cols: if left < W as u32 { left } else { W as u32 },

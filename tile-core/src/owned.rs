@@ -65,12 +65,7 @@ impl<'a, T: Element, const M: usize, const N: usize> TilesMut<'a, T, M, N> {
         let raw = owners.raw;
         let adjacent = raw.slabs == 1 && raw.cols == 1 && (raw.row_stride == 1 || raw.rows <= 1);
         let entries = if adjacent { raw.rows } else { 0 };
-        self.owned(
-            rows,
-            Some((owners.base as u64, entries, owners.provenance)),
-            group,
-            tickets,
-        )
+        self.owned(rows, Some((owners.base as u64, entries, owners.provenance)), group, tickets)
     }
     /// The same claim and that on `rows`: tile `i` belongs to ticket `i / run`, of `tickets`.
     pub fn in_runs(self, rows: TilesMut<'a, f32, M, 1>, run: u32, tickets: u32) -> OwnedTiles<'a, T, M, N> {
@@ -92,16 +87,7 @@ impl<'a, T: Element, const M: usize, const N: usize> TilesMut<'a, T, M, N> {
         let rows_base = rows.base as u64;
         OwnedTiles {
             base: self.base,
-            meta: OwnedMeta {
-                raw: self.raw,
-                rows: rows.raw,
-                rows_base,
-                owners,
-                entries,
-                group,
-                tickets,
-                reserved: 0,
-            },
+            meta: OwnedMeta { raw: self.raw, rows: rows.raw, rows_base, owners, entries, group, tickets, reserved: 0 },
             provenance: [Some(self.provenance), Some(rows.provenance), provenance],
             place: self.place,
             _p: PhantomData,
@@ -118,11 +104,7 @@ impl<T: Element, const M: usize, const N: usize> OwnedTiles<'_, T, M, N> {
     /// At most once for each worker of a launch.
     pub(crate) unsafe fn at(&self, place: backend::Place) -> Self {
         self.place.must_be_nowhere();
-        OwnedTiles {
-            place,
-            _p: PhantomData,
-            ..*self
-        }
+        OwnedTiles { place, _p: PhantomData, ..*self }
     }
 }
 
@@ -132,11 +114,7 @@ impl<T: Element, const M: usize, const N: usize> OwnedTiles<'_, T, M, N> {
     /// The launcher passed `base` and `meta` for a view of this type; once a block.
     #[inline(always)]
     pub(crate) unsafe fn receive(base: *mut u8, meta: OwnedMeta) -> Self {
-        OwnedTiles {
-            base: base as *mut T,
-            meta,
-            _p: PhantomData,
-        }
+        OwnedTiles { base: base as *mut T, meta, _p: PhantomData }
     }
 }
 
@@ -164,14 +142,8 @@ impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
     }
     #[inline(always)]
     fn part<const W: usize, const ROWS: bool>(&self, first: usize) -> OwnedPart<'a, T, M, N, W, ROWS> {
-        let tiles = OwnedTiles {
-            _p: PhantomData,
-            ..*self
-        };
-        OwnedPart {
-            tiles,
-            first: first as u32,
-        }
+        let tiles = OwnedTiles { _p: PhantomData, ..*self };
+        OwnedPart { tiles, first: first as u32 }
     }
     /// Left and right halves of every tile, each a claim of its own. The values of the rows go with the left one.
     #[inline(always)]
@@ -199,10 +171,7 @@ impl IntoIterator for Tickets {
         let worker = backend::worker_here();
         #[cfg(not(target_arch = "nvptx64"))]
         let worker = self.worker;
-        TicketsIter {
-            next: worker.0,
-            tickets: self,
-        }
+        TicketsIter { next: worker.0, tickets: self }
     }
 }
 
@@ -293,10 +262,7 @@ impl<'a, T: Element, const N: usize, const W: usize> OwnedPart<'a, T, 64, N, W, 
             return None;
         }
         let m = &self.tiles.meta;
-        Some((
-            self.tile(i),
-            HalfMut::new(linear(backend::global(m.rows_base), m.rows), (i, 0), 0),
-        ))
+        Some((self.tile(i), HalfMut::new(linear(backend::global(m.rows_base), m.rows), (i, 0), 0)))
     }
 }
 

@@ -51,14 +51,8 @@ unsafe impl<T: Element, const BOX: usize, const N: usize> Sync for TmaPages<'_, 
 
 impl<'a, T: Element, const BOX: usize, const N: usize> TmaPages<'a, T, BOX, N> {
     const VALID: () = {
-        assert!(
-            N * size_of::<T>() % SPAN == 0,
-            "rows behind a tensor map are a multiple of 128 bytes wide"
-        );
-        assert!(
-            BOX == 8 || BOX == 16 || BOX == 32 || BOX == 64,
-            "8, 16, 32 or 64 rows are copied at once"
-        );
+        assert!(N * size_of::<T>() % SPAN == 0, "rows behind a tensor map are a multiple of 128 bytes wide");
+        assert!(BOX == 8 || BOX == 16 || BOX == 32 || BOX == 64, "8, 16, 32 or 64 rows are copied at once");
     };
     /// Pages of the stack.
     #[inline(always)]
@@ -109,13 +103,7 @@ impl<'a, T: Element, const BOX: usize, const N: usize> TmaPages<'a, T, BOX, N> {
     /// what [`map_request`](Self::map_request) asks for at `base`.
     #[doc(hidden)]
     pub unsafe fn from_raw(base: *const T, raw: RawView, map: TensorMap, provenance: Provenance<'a>) -> Self {
-        TmaPages {
-            base,
-            raw,
-            map,
-            provenance,
-            _p: PhantomData,
-        }
+        TmaPages { base, raw, map, provenance, _p: PhantomData }
     }
     pub(crate) fn base_and_raw(&self) -> (*const T, RawView) {
         (self.base, self.raw)
@@ -128,11 +116,7 @@ impl<T: Element, const BOX: usize, const N: usize> TmaPages<'_, T, BOX, N> {
     /// The launcher passed a map and `raw` for a view of this type.
     #[inline(always)]
     pub(crate) unsafe fn receive(_: *mut u8, map: u64, raw: RawView) -> Self {
-        TmaPages {
-            raw,
-            map,
-            _p: PhantomData,
-        }
+        TmaPages { raw, map, _p: PhantomData }
     }
 }
 
@@ -163,10 +147,7 @@ impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
     #[inline(always)]
     pub fn columns<const FROM: usize, const LEN: usize>(self) -> TmaGather<'a, T, LEN> {
         const {
-            assert!(
-                FROM * size_of::<T>() % SPAN == 0 && LEN * size_of::<T>() % SPAN == 0,
-                "boxes are 128 bytes wide"
-            );
+            assert!(FROM * size_of::<T>() % SPAN == 0 && LEN * size_of::<T>() % SPAN == 0, "boxes are 128 bytes wide");
             assert!(FROM + LEN <= N, "a column range lies in its row");
         }
         TmaGather {
@@ -185,10 +166,7 @@ impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
     /// Nothing but zeros.
     #[inline(always)]
     pub(crate) fn nowhere(self) -> Self {
-        TmaGather {
-            raw: RawView { slabs: 0, ..self.raw },
-            ..self
-        }
+        TmaGather { raw: RawView { slabs: 0, ..self.raw }, ..self }
     }
     /// Whether any of the first `rows` rows lies in a page that does not exist.
     #[inline(always)]
@@ -205,11 +183,7 @@ impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
     #[inline(always)]
     pub(crate) fn at(&self, row: u32) -> (i32, u32) {
         let (row, rows) = (self.first.wrapping_add(row), self.raw.rows);
-        let entry = if rows == 64 {
-            row / 64
-        } else {
-            row.checked_div(rows).unwrap_or(u32::MAX)
-        };
+        let entry = if rows == 64 { row / 64 } else { row.checked_div(rows).unwrap_or(u32::MAX) };
         let page = self.list.entry(entry).unwrap_or(i32::MAX);
         // as an unsigned number, a negative one is no page's either
         let page = if (page as u32) < self.raw.slabs { page } else { i32::MAX };

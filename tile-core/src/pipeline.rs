@@ -43,28 +43,14 @@ unsafe impl<'b, S: Stage, const STAGES: usize> Shared<'b> for Pipeline<'b, S, ST
     const BYTES: usize = {
         assert!(STAGES > 0, "a pipeline has at least one slot");
         let bytes = STAGES * S::BYTES;
-        assert!(
-            bytes <= 232_448 - 1024,
-            "a pipeline exceeds the shared memory of a block"
-        );
+        assert!(bytes <= 232_448 - 1024, "a pipeline exceeds the shared memory of a block");
         if S::ALIGN > 16 { bytes } else { 0 }
     };
     const TAIL: usize = Ring::<S, STAGES>::BARRIERS + if S::ALIGN > 16 { 0 } else { STAGES * S::BYTES };
     #[inline(always)]
     unsafe fn claim(_: &'b BlockScope, base: Smem, tail: Smem) -> Self {
-        let base = if S::ALIGN > 16 {
-            base
-        } else {
-            tail.add(Ring::<S, STAGES>::BARRIERS)
-        };
-        Pipeline {
-            ring: Ring {
-                base,
-                barriers: tail,
-                _p: PhantomData,
-            },
-            _p: PhantomData,
-        }
+        let base = if S::ALIGN > 16 { base } else { tail.add(Ring::<S, STAGES>::BARRIERS) };
+        Pipeline { ring: Ring { base, barriers: tail, _p: PhantomData }, _p: PhantomData }
     }
 }
 
@@ -119,8 +105,7 @@ impl<S: Stage, const STAGES: usize> Ring<S, STAGES> {
         while slot < STAGES as u32 {
             // Slots before the next one were filled in the running phase, the others in the one before.
             let last = if slot < next { phase.wrapping_add(1) } else { phase };
-            self.full(slot)
-                .wait::<1>(last, Self::FILLS, "a producer's end waits for copies to land");
+            self.full(slot).wait::<1>(last, Self::FILLS, "a producer's end waits for copies to land");
             slot += 1;
         }
     }
@@ -185,13 +170,7 @@ unsafe impl<S: Load, const STAGES: usize> Channel for Pipeline<'_, S, STAGES> {
     #[inline(always)]
     fn producer(ring: &Ring<S, STAGES>, consumers: u32) -> Producer<'_, S, STAGES> {
         let releases = consumers * S::CLUSTER as u32;
-        Producer {
-            ring,
-            slot: 0,
-            phase: u32::MAX,
-            releases,
-            _p: PhantomData,
-        }
+        Producer { ring, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
     }
     #[inline(always)]
     fn consumer(ring: &Ring<S, STAGES>, index: u32) -> Consumer<'_, S, STAGES> {
@@ -208,11 +187,7 @@ unsafe impl<A: Channel, B: Channel> Channel for (A, B) {
     type Producer<'p> = (A::Producer<'p>, B::Producer<'p>);
     type Consumer<'p> = (A::Consumer<'p>, B::Consumer<'p>);
     type Rings = (A::Rings, B::Rings);
-    const CLUSTER: usize = if A::CLUSTER > B::CLUSTER {
-        A::CLUSTER
-    } else {
-        B::CLUSTER
-    };
+    const CLUSTER: usize = if A::CLUSTER > B::CLUSTER { A::CLUSTER } else { B::CLUSTER };
     #[inline(always)]
     fn rings(self) -> Self::Rings {
         (self.0.rings(), self.1.rings())
@@ -303,13 +278,7 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
     /// The end of warpgroup `index`, its next slot being `slot` in `phase`.
     #[inline(always)]
     pub(crate) fn at(ring: &'p Ring<S, STAGES>, slot: u32, phase: u32, index: u32) -> Self {
-        Consumer {
-            ring,
-            slot,
-            phase,
-            index,
-            _p: PhantomData,
-        }
+        Consumer { ring, slot, phase, index, _p: PhantomData }
     }
     /// Waits for the next slot to be full.
     #[inline(always)]
@@ -318,11 +287,9 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
         if !cfg!(tilewright_fault = "full") {
             let what = "a consumer waits for a full slot";
             if const { S::CLUSTER > 1 } {
-                ring.full(self.slot)
-                    .wait::<2>(self.phase, Ring::<S, STAGES>::FILLS, what);
+                ring.full(self.slot).wait::<2>(self.phase, Ring::<S, STAGES>::FILLS, what);
             } else {
-                ring.full(self.slot)
-                    .wait::<1>(self.phase, Ring::<S, STAGES>::FILLS, what);
+                ring.full(self.slot).wait::<1>(self.phase, Ring::<S, STAGES>::FILLS, what);
             }
         }
         let release = Release {

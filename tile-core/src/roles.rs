@@ -89,10 +89,7 @@ pub trait Block {
 }
 impl<const THREADS: usize, const CLUSTER: usize> Block for Cta<'_, THREADS, CLUSTER> {
     const THREADS: usize = {
-        assert!(
-            THREADS % 32 == 0 && THREADS > 0 && THREADS <= 1024,
-            "a block has 32 to 1024 threads, whole warps"
-        );
+        assert!(THREADS % 32 == 0 && THREADS > 0 && THREADS <= 1024, "a block has 32 to 1024 threads, whole warps");
         THREADS
     };
     const CLUSTER: usize = {
@@ -141,12 +138,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
     #[doc(hidden)]
     #[inline(always)]
     pub unsafe fn begin(block: &'b BlockScope, scratch: Smem, place: backend::Place) -> Self {
-        Cta {
-            scratch,
-            place,
-            faults: block.0,
-            _p: PhantomData,
-        }
+        Cta { scratch, place, faults: block.0, _p: PhantomData }
     }
 
     /// Reports `fault` if `wrong`: the host returns the first one of a launch as an error. The kernel goes on, so it takes
@@ -171,10 +163,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
     }
 
     const WARPGROUPS: usize = {
-        assert!(
-            THREADS % 128 == 0 && THREADS >= 256,
-            "roles need a producer and at least one consumer warpgroup"
-        );
+        assert!(THREADS % 128 == 0 && THREADS >= 256, "roles need a producer and at least one consumer warpgroup");
         THREADS / 128
     };
 
@@ -197,10 +186,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
         O::Part<1>: Send,
     {
         const {
-            assert!(
-                C::CLUSTER == 1 || C::CLUSTER == CLUSTER,
-                "a multicast tile is shared by the whole cluster"
-            );
+            assert!(C::CLUSTER == 1 || C::CLUSTER == CLUSTER, "a multicast tile is shared by the whole cluster");
             assert!(
                 O::ROWS == 64 * (Self::WARPGROUPS - 1) * CLUSTER,
                 "an output tile has 64 rows for each consumer warpgroup of the cluster"
@@ -261,10 +247,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
     {
         const {
             assert!(THREADS == 384, "ping-pong has a producer and two consumer warpgroups");
-            assert!(
-                S::CLUSTER == 1 || S::CLUSTER == CLUSTER,
-                "a multicast tile is shared by the whole cluster"
-            );
+            assert!(S::CLUSTER == 1 || S::CLUSTER == CLUSTER, "a multicast tile is shared by the whole cluster");
             assert!(
                 O::ROWS == 64 * H * CLUSTER,
                 "an output tile has the accumulator's rows for each block of the cluster"
@@ -295,14 +278,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
             },
             // SAFETY: once for each warpgroup of the cluster; blocks have different rows, warpgroups different turns.
             #[inline(always)]
-            |rank, index| unsafe {
-                output.part::<H>(Share {
-                    index: rank,
-                    turn: index,
-                    turns: 2,
-                    warpgroup: index,
-                })
-            },
+            |rank, index| unsafe { output.part::<H>(Share { index: rank, turn: index, turns: 2, warpgroup: index }) },
             #[inline(always)]
             |wg, part| {
                 let mut baton = turns.baton(&ring, wg.index());
@@ -369,12 +345,7 @@ impl<const THREADS: usize> Cta<'_, THREADS> {
         first: impl for<'p> FnOnce(&mut WarpGroup, &mut F::First<'p>, &mut A::From<'p>, &mut B::To<'p>) + Send,
         second: impl for<'p> FnOnce(&mut WarpGroup, &mut F::Second<'p>, &mut B::From<'p>, &mut A::To<'p>) + Send,
     ) {
-        const {
-            assert!(
-                THREADS == 384,
-                "a supplied pair is three warpgroups, one of them the supplier's: 384 threads"
-            )
-        };
+        const { assert!(THREADS == 384, "a supplied pair is three warpgroups, one of them the supplier's: 384 threads") };
         let (supplies, from_first, from_second) = (supplies.rings(), from_first.rings(), from_second.rings());
         backend::pair_supplied(
             self.faults,
@@ -415,9 +386,5 @@ impl<const THREADS: usize> Cta<'_, THREADS> {
 /// Once for each warpgroup, by `roles`.
 #[inline(always)]
 pub(crate) unsafe fn warpgroup(index: u32, faults: backend::Faults) -> WarpGroup {
-    WarpGroup {
-        index,
-        faults,
-        _p: PhantomData,
-    }
+    WarpGroup { index, faults, _p: PhantomData }
 }

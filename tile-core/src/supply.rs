@@ -36,10 +36,7 @@ impl Supplier {
 /// Once a block, by `pair_supplied`.
 #[inline(always)]
 pub(crate) unsafe fn supplier(faults: backend::Faults) -> Supplier {
-    Supplier {
-        faults,
-        _p: PhantomData,
-    }
+    Supplier { faults, _p: PhantomData }
 }
 
 /// The end of a pipeline that the supplier fills.
@@ -61,20 +58,12 @@ pub struct SupplyFill<'q, 'p, S: Stage, const STAGES: usize> {
 impl<'p, S: Stage, const STAGES: usize> SupplyEnd<'p, S, STAGES> {
     #[inline(always)]
     fn new(ring: &'p Ring<S, STAGES>, releases: u32) -> Self {
-        SupplyEnd {
-            ring,
-            slot: 0,
-            phase: u32::MAX,
-            releases,
-            _p: PhantomData,
-        }
+        SupplyEnd { ring, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
     }
     /// Waits for the next slot to be empty.
     #[inline(always)]
     pub fn fill(&mut self, _: &mut Supplier) -> SupplyFill<'_, 'p, S, STAGES> {
-        self.ring
-            .empty(self.slot)
-            .wait::<1>(self.phase, self.releases, "the supplier waits for an empty slot");
+        self.ring.empty(self.slot).wait::<1>(self.phase, self.releases, "the supplier waits for an empty slot");
         SupplyFill { from: self }
     }
     /// Has the copy engine fill the slot by `copy`, which brings all its bytes, counted at the barrier it is given.
@@ -249,16 +238,9 @@ macro_rules! supply {
         }
     };
 }
-supply!(
-    ToFirst,
-    1,
-    Consumer<'p, S, STAGES>,
-    (),
-    |ring| Consumer::at(ring, 0, 0, 0),
-    {
-        let _ = ring;
-    }
-);
+supply!(ToFirst, 1, Consumer<'p, S, STAGES>, (), |ring| Consumer::at(ring, 0, 0, 0), {
+    let _ = ring;
+});
 supply!(
     ToSecond,
     1,

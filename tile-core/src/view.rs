@@ -40,14 +40,7 @@ const _: () = assert!(size_of::<RawView>() == 32 && align_of::<RawView>() == 8);
 impl RawView {
     /// A matrix of `rows` x `cols` with adjacent columns.
     pub const fn matrix(rows: u32, cols: u32, row_stride: u64) -> Self {
-        RawView {
-            rows,
-            cols,
-            slabs: 1,
-            reserved: 0,
-            row_stride,
-            slab_stride: 0,
-        }
+        RawView { rows, cols, slabs: 1, reserved: 0, row_stride, slab_stride: 0 }
     }
 
     /// Tile rows in one slab.
@@ -64,11 +57,7 @@ impl RawView {
             return if i < down { (0, i * m) } else { (1, 0) };
         }
         let slab = i.checked_div(down).unwrap_or(self.slabs);
-        if slab < self.slabs {
-            (slab, (i - slab * down) * m)
-        } else {
-            (self.slabs, 0)
-        }
+        if slab < self.slabs { (slab, (i - slab * down) * m) } else { (self.slabs, 0) }
     }
 }
 
@@ -87,10 +76,7 @@ impl Provenance<'_> {
     /// The device number of host memory.
     pub const CPU: u32 = u32::MAX;
     /// Host memory that nobody tracks.
-    pub const UNTRACKED_CPU: Provenance<'static> = Provenance {
-        owner: None,
-        device: Self::CPU,
-    };
+    pub const UNTRACKED_CPU: Provenance<'static> = Provenance { owner: None, device: Self::CPU };
 }
 
 /// A window on a view: where one tile lies, and how much of it is inside.
@@ -113,11 +99,7 @@ impl<T> Window<T> {
     fn of(base: *mut T, raw: &RawView, i: u32, j: u32, m: u32, n: u32) -> Self {
         let (slab, row) = raw.row_of(i, m);
         let inside = slab < raw.slabs && j < raw.cols.div_ceil(n);
-        let (rows, cols, col) = if inside {
-            (raw.rows - row, raw.cols - j * n, j * n)
-        } else {
-            (0, 0, 0)
-        };
+        let (rows, cols, col) = if inside { (raw.rows - row, raw.cols - j * n, j * n) } else { (0, 0, 0) };
         let offset = slab as u64 * raw.slab_stride + row as u64 * raw.row_stride + col as u64;
         Window {
             // only `rows` x `cols` of it are ever touched, so an offset past the end is never followed
@@ -173,22 +155,13 @@ impl<'a, T: Element, const M: usize, const N: usize> Tiles<'a, T, M, N> {
     /// The tile in row `i` and column `j` of the grid. A tile outside is empty: it reads as zeros.
     #[inline(always)]
     pub fn tile(&self, i: u32, j: u32) -> TileRef<'a, T, M, N> {
-        TileRef {
-            window: Window::of(self.base.cast_mut(), &self.raw, i, j, M as u32, N as u32),
-            _p: PhantomData,
-        }
+        TileRef { window: Window::of(self.base.cast_mut(), &self.raw, i, j, M as u32, N as u32), _p: PhantomData }
     }
     /// The tiles of row `i` of the grid. A loop along a row takes them from here: the row is looked up once.
     #[inline(always)]
     pub fn strip(&self, i: u32) -> Strip<'a, T, M, N> {
         let first = self.tile(i, 0).window;
-        Strip {
-            window: Window {
-                cols: if first.rows > 0 { self.raw.cols } else { 0 },
-                ..first
-            },
-            _p: PhantomData,
-        }
+        Strip { window: Window { cols: if first.rows > 0 { self.raw.cols } else { 0 }, ..first }, _p: PhantomData }
     }
 }
 
@@ -199,12 +172,7 @@ impl<'a, T: Element, const M: usize, const N: usize> Tiles<'a, T, M, N> {
     /// during `'a`, nor while a launch that was given this view is under way.
     #[doc(hidden)]
     pub unsafe fn from_raw(base: *const T, raw: RawView, provenance: Provenance<'a>) -> Self {
-        Tiles {
-            base,
-            raw,
-            provenance,
-            _p: PhantomData,
-        }
+        Tiles { base, raw, provenance, _p: PhantomData }
     }
 }
 
@@ -214,11 +182,7 @@ impl<T: Element, const M: usize, const N: usize> Tiles<'_, T, M, N> {
     /// The launcher passed `base` and `raw` for a view of this type.
     #[inline(always)]
     pub(crate) unsafe fn receive(base: *mut u8, raw: RawView) -> Self {
-        Tiles {
-            base: base as *const T,
-            raw,
-            _p: PhantomData,
-        }
+        Tiles { base: base as *const T, raw, _p: PhantomData }
     }
 }
 
@@ -255,15 +219,9 @@ impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
         let w = &self.window;
         let at = j as u64 * N as u64;
         let left = if at < w.cols as u64 { w.cols - at as u32 } else { 0 };
-        let window = Window {
-            ptr: w.ptr.wrapping_add(at as usize),
-            cols: if left < N as u32 { left } else { N as u32 },
-            ..*w
-        };
-        TileRef {
-            window,
-            _p: PhantomData,
-        }
+        let window =
+            Window { ptr: w.ptr.wrapping_add(at as usize), cols: if left < N as u32 { left } else { N as u32 }, ..*w };
+        TileRef { window, _p: PhantomData }
     }
 }
 
@@ -283,21 +241,9 @@ impl<'a, T: Element> Tiles<'a, T, 1, 1> {
     #[inline(always)]
     pub fn list(&self, i: u32) -> Strip<'a, T, 1, 1> {
         let raw = &self.raw;
-        let (at, cols) = if i < raw.rows && raw.slabs > 0 {
-            (i as u64 * raw.row_stride, raw.cols)
-        } else {
-            (0, 0)
-        };
+        let (at, cols) = if i < raw.rows && raw.slabs > 0 { (i as u64 * raw.row_stride, raw.cols) } else { (0, 0) };
         let ptr = self.base.wrapping_add(at as usize).cast_mut();
-        Strip {
-            window: Window {
-                ptr,
-                rows: 1,
-                cols,
-                stride: raw.row_stride,
-            },
-            _p: PhantomData,
-        }
+        Strip { window: Window { ptr, rows: 1, cols, stride: raw.row_stride }, _p: PhantomData }
     }
 }
 
@@ -358,12 +304,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T
     /// The coordinates of the running block's tiles, in order.
     #[inline(always)]
     pub fn plan(&self) -> Plan<S> {
-        const {
-            assert!(
-                !S::STRIPS,
-                "an output that the launch cuts into strips is taken by `strips`"
-            )
-        };
+        const { assert!(!S::STRIPS, "an output that the launch cuts into strips is taken by `strips`") };
         let (index, workers) = self.worker();
         let down = self.raw.down_in_slab(M as u32) * self.raw.slabs;
         Plan::new(self.schedule, down, self.raw.cols.div_ceil(N as u32), index, workers)
@@ -392,14 +333,7 @@ impl<'a, T: Element, const M: usize, const N: usize> TilesMut<'a, T, M, N, Linea
     /// else reads or writes it during `'a`, nor while a launch that was given this view is under way.
     #[doc(hidden)]
     pub unsafe fn from_raw(base: *mut T, raw: RawView, provenance: Provenance<'a>) -> Self {
-        TilesMut {
-            base,
-            raw,
-            schedule: Linear,
-            provenance,
-            place: backend::Place::NOWHERE,
-            _p: PhantomData,
-        }
+        TilesMut { base, raw, schedule: Linear, provenance, place: backend::Place::NOWHERE, _p: PhantomData }
     }
 }
 
@@ -421,11 +355,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T
     /// At most once for each worker of a launch.
     pub(crate) unsafe fn at(&self, place: backend::Place) -> Self {
         self.place.must_be_nowhere();
-        TilesMut {
-            place,
-            _p: PhantomData,
-            ..*self
-        }
+        TilesMut { place, _p: PhantomData, ..*self }
     }
 }
 
@@ -435,12 +365,7 @@ impl<T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'_, T, M,
     /// The launcher passed `base`, `raw` and `schedule` for a view of this type; once a block.
     #[inline(always)]
     pub(crate) unsafe fn receive(base: *mut u8, raw: RawView, schedule: S) -> Self {
-        TilesMut {
-            base: base as *mut T,
-            raw,
-            schedule,
-            _p: PhantomData,
-        }
+        TilesMut { base: base as *mut T, raw, schedule, _p: PhantomData }
     }
 }
 
@@ -458,12 +383,7 @@ impl<T: Element> TileMut<'_, T, 1, 1> {
         _cta: &mut crate::roles::Cta<'_, THREADS, CLUSTER>,
         value: T::Value,
     ) {
-        const {
-            assert!(
-                CLUSTER == 1,
-                "the tiles of an output belong to a whole cluster: in one, `roles` shares them out"
-            )
-        };
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
         if self.window.rows > 0 && self.window.cols > 0 {
             // SAFETY: inside the window, which is this block's alone; by one of its threads.
             unsafe { backend::once_a_block(|| self.window.ptr.write(T::from_value(value))) }
@@ -503,15 +423,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> Iterator for S
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let (row, _) = self.plan.next()?;
-        Some((
-            row,
-            StripMut {
-                base: self.tiles.base,
-                raw: self.tiles.raw,
-                row,
-                _p: PhantomData,
-            },
-        ))
+        Some((row, StripMut { base: self.tiles.base, raw: self.tiles.raw, row, _p: PhantomData }))
     }
 }
 
@@ -521,10 +433,7 @@ impl<'a, T: Element, const M: usize, const N: usize> TilesMut<'a, T, M, N, Strip
     pub fn strips(self) -> StripsIter<'a, T, M, N, Strips> {
         let (index, workers) = self.worker();
         let down = self.raw.down_in_slab(M as u32) * self.raw.slabs;
-        StripsIter {
-            plan: Plan::new(self.schedule, down, 1, index, workers),
-            tiles: self,
-        }
+        StripsIter { plan: Plan::new(self.schedule, down, 1, index, workers), tiles: self }
     }
 }
 
@@ -541,13 +450,7 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> Iterator for T
         let (i, j) = self.plan.next()?;
         // SAFETY: a plan yields each tile of its worker once, and workers share none.
         let window = unsafe { self.tiles.window(i, j) };
-        Some((
-            (i, j),
-            TileMut {
-                window,
-                _p: PhantomData,
-            },
-        ))
+        Some(((i, j), TileMut { window, _p: PhantomData }))
     }
 }
 
@@ -556,9 +459,6 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> IntoIterator f
     type IntoIter = TilesIter<'a, T, M, N, S>;
     #[inline(always)]
     fn into_iter(self) -> Self::IntoIter {
-        TilesIter {
-            plan: self.plan(),
-            tiles: self,
-        }
+        TilesIter { plan: self.plan(), tiles: self }
     }
 }

@@ -62,13 +62,7 @@ impl Mask {
         if first + BLOCK <= self.all() {
             s.map(|x| x * scale)
         } else {
-            s.map_at(|row, column, x| {
-                if first + column < self.limit(row) {
-                    x * scale
-                } else {
-                    MASKED
-                }
-            })
+            s.map_at(|row, column, x| if first + column < self.limit(row) { x * scale } else { MASKED })
         }
     }
 }
@@ -117,13 +111,7 @@ pub fn paged<T: MmaElement>(
     let (mut left, mut right) = out.halves::<256>();
     let (mut parts_left, mut parts_right) = parts.halves::<256>();
     cta.pair_supplied(
-        (
-            q_ring.to_both(),
-            k0_left.to_first(),
-            k0_right.to_both(),
-            k1_left.to_both(),
-            k1_right.to_second(),
-        ),
+        (q_ring.to_both(), k0_left.to_first(), k0_right.to_both(), k1_left.to_both(), k1_right.to_second()),
         (p0_ring, stats0_ring),
         (p1_ring, stats1_ring),
         |warp, (q_ring, k0_left, k0_right, k1_left, k1_right)| {
@@ -134,9 +122,7 @@ pub fn paged<T: MmaElement>(
                 while request < end {
                     let Segment { mut first, stop } = segment(warp, plan, part, request, lengths, capacity);
                     let pages = table.list(request);
-                    q_ring
-                        .fill(warp)
-                        .load(warp, q.rows_from(request * rows + row_block * ROWS).columns::<0, 512>());
+                    q_ring.fill(warp).load(warp, q.rows_from(request * rows + row_block * ROWS).columns::<0, 512>());
                     while first < stop {
                         let (keys, left) = (kv.gather(pages, first), stop - first);
                         warp.fault_if(keys.lack(left.min(2 * BLOCK)), BAD_PAGE);
@@ -166,13 +152,7 @@ pub fn paged<T: MmaElement>(
                     let whole = first == 0;
                     let (mut o, mut max, mut sum) = (Acc::<256>::zero(), AccRows::splat(LOW), AccRows::splat(0.0));
                     let length = keys(wg, lengths, request, capacity);
-                    let mask = Mask {
-                        first: row_block * ROWS,
-                        heads,
-                        queries,
-                        length,
-                        stop,
-                    };
+                    let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
                     let mut of_q = (q_ring.next(), p_in.next().read(wg));
                     while first < stop {
                         let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k0_left.next()));
@@ -247,13 +227,7 @@ pub fn paged<T: MmaElement>(
                     let (mut o, mut sum) = (Acc::<256>::zero(), AccRows::splat(0.0));
                     let mut first = first + BLOCK;
                     let length = keys(wg, lengths, request, capacity);
-                    let mask = Mask {
-                        first: row_block * ROWS,
-                        heads,
-                        queries,
-                        length,
-                        stop,
-                    };
+                    let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
                     let mut of_q = (q_ring.next(), p_in.next().read(wg));
                     while first < stop + BLOCK {
                         let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k1_right.next()));

@@ -129,25 +129,16 @@ pub fn combine<T: Element<Value = f32>>(
             (2 * ticket + (part == first) as u32) * (ROWS / 16) + row % ROWS / 16
         };
         let mut acc = cta.load(parts.tile(at(first), 0));
-        let mut max = cta
-            .load_column_like(&acc, part_lse.tile(at(first), 0))
-            .map(|x| x.max(LOW));
-        let mut sum = cta
-            .load_column_like(&acc, part_lse.tile(at(first), 0))
-            .zip(&max, |x, m| exp2(x - m));
+        let mut max = cta.load_column_like(&acc, part_lse.tile(at(first), 0)).map(|x| x.max(LOW));
+        let mut sum = cta.load_column_like(&acc, part_lse.tile(at(first), 0)).zip(&max, |x, m| exp2(x - m));
         acc = acc.zip(&sum, |o, w| o * w);
         let mut part = first + 1;
         while part <= last && part.saturating_mul(row_blocks) < tickets {
             let log = cta.load_column_like(&acc, part_lse.tile(at(part), 0));
             let more = cta.load(parts.tile(at(part), 0));
             let raised = max.zip(&log, |a, b| a.max(b));
-            let (old, new) = (
-                max.zip(&raised, |a, m| exp2(a - m)),
-                log.zip(&raised, |b, m| exp2(b - m)),
-            );
-            acc = acc
-                .zip(&old, |o, w| o * w)
-                .zip(&more.zip(&new, |o, w| o * w), |a, b| a + b);
+            let (old, new) = (max.zip(&raised, |a, m| exp2(a - m)), log.zip(&raised, |b, m| exp2(b - m)));
+            acc = acc.zip(&old, |o, w| o * w).zip(&more.zip(&new, |o, w| o * w), |a, b| a + b);
             sum = sum.zip(&old, |s, w| s * w).zip(&new, |a, b| a + b);
             max = raised;
             part += 1;

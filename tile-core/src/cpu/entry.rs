@@ -103,10 +103,7 @@ fn split<'env>(
     init();
     // All blocks of the cluster have initialised their slots before any is used.
     monitor.ready.fetch_add(1, Ordering::AcqRel);
-    wait_until(
-        || monitor.ready.load(Ordering::Acquire) >= cluster,
-        || "a block waits for its cluster".into(),
-    );
+    wait_until(|| monitor.ready.load(Ordering::Acquire) >= cluster, || "a block waits for its cluster".into());
     thread::scope(|s| {
         let roles = spawn(s, monitor);
         let _waits = Waits::new(monitor);

@@ -38,11 +38,7 @@ impl Arena {
     /// The memory of block `rank` of `blocks`.
     pub(crate) fn of(&self, rank: u32, blocks: u32) -> Smem {
         let stride = self.layout.size() / blocks as usize;
-        Smem {
-            ptr: self.ptr.wrapping_add(rank as usize * stride),
-            stride,
-            rank,
-        }
+        Smem { ptr: self.ptr.wrapping_add(rank as usize * stride), stride, rank }
     }
 }
 
@@ -76,19 +72,12 @@ impl Smem {
         unsafe { (self.ptr as *const u32).read() }
     }
     pub(crate) fn add(self, bytes: usize) -> Self {
-        Smem {
-            ptr: self.ptr.wrapping_add(bytes),
-            ..self
-        }
+        Smem { ptr: self.ptr.wrapping_add(bytes), ..self }
     }
     /// The same place in block `rank` of the cluster.
     pub(crate) fn peer(self, rank: u32) -> Self {
         let first = self.ptr.wrapping_sub(self.rank as usize * self.stride);
-        Smem {
-            ptr: first.wrapping_add(rank as usize * self.stride),
-            rank,
-            ..self
-        }
+        Smem { ptr: first.wrapping_add(rank as usize * self.stride), rank, ..self }
     }
 }
 
@@ -124,8 +113,7 @@ pub(crate) unsafe fn load<T: Element, const R: usize, const C: usize>(
                 let to = dst.ptr.add(swizzle_128b(r * SPAN + chunk * 16));
                 let from = tile.base.wrapping_add((y + r) * tile.raw.row_stride as usize + c);
                 core::ptr::copy_nonoverlapping(from as *const u8, to, inside * size_of::<T>());
-                to.add(inside * size_of::<T>())
-                    .write_bytes(0, 16 - inside * size_of::<T>());
+                to.add(inside * size_of::<T>()).write_bytes(0, 16 - inside * size_of::<T>());
             }
         }
     }
@@ -157,13 +145,10 @@ pub(crate) unsafe fn gather<T: Element, const C: usize>(
                 // SAFETY: `inside` elements lie in the view; the chunk lies in the tile.
                 unsafe {
                     let to = dst.ptr.add(at);
-                    let page = from
-                        .base
-                        .wrapping_add((page as usize).wrapping_mul(from.raw.slab_stride as usize));
+                    let page = from.base.wrapping_add((page as usize).wrapping_mul(from.raw.slab_stride as usize));
                     let from = page.wrapping_add(row + c);
                     core::ptr::copy_nonoverlapping(from as *const u8, to, inside * size_of::<T>());
-                    to.add(inside * size_of::<T>())
-                        .write_bytes(0, 16 - inside * size_of::<T>());
+                    to.add(inside * size_of::<T>()).write_bytes(0, 16 - inside * size_of::<T>());
                 }
             }
         }
@@ -202,11 +187,7 @@ pub(crate) unsafe fn store_rows<T: Element<Value = f32>, const N: usize, const H
         let regs = regs[r / 64].as_ref();
         for c in 0..(w.cols as usize).min(N) {
             // SAFETY: inside the window.
-            unsafe {
-                w.ptr
-                    .add(r * w.stride as usize + c)
-                    .write(T::from_value(regs[r % 64 * N + c]))
-            }
+            unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(regs[r % 64 * N + c])) }
         }
     }
 }
@@ -247,11 +228,7 @@ pub(crate) unsafe fn read_u32(base: u64, i: u32) -> u32 {
 /// # Safety
 /// The window is the caller's alone.
 pub(crate) unsafe fn store_column(w: &Window<f32>, values: RowValues) {
-    for (r, v) in values
-        .iter()
-        .enumerate()
-        .take(if w.cols > 0 { w.rows as usize } else { 0 })
-    {
+    for (r, v) in values.iter().enumerate().take(if w.cols > 0 { w.rows as usize } else { 0 }) {
         // SAFETY: inside the window.
         unsafe { w.ptr.add(r * w.stride as usize).write(*v) }
     }

@@ -167,18 +167,8 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
 ) where
     Width<N>: Wgmma,
 {
-    const {
-        assert!(
-            N / 64 % BUFFERS == 0,
-            "a tile passes through each staging buffer equally often"
-        )
-    };
-    const {
-        assert!(
-            BUFFERS == 1 || BUFFERS == 2 || BUFFERS == 4,
-            "1, 2 or 4 staging buffers"
-        )
-    };
+    const { assert!(N / 64 % BUFFERS == 0, "a tile passes through each staging buffer equally often") };
+    const { assert!(BUFFERS == 1 || BUFFERS == 2 || BUFFERS == 4, "1, 2 or 4 staging buffers") };
     let thread = tid() % 128;
     Width::<N>::groups(
         regs,

@@ -101,47 +101,59 @@ const LOW: f32 = -1e30;
 /// Joins the pieces of requests that several parts worked on; what one part did alone is left as it is.
 ///
 /// `parts` and `part_lse` (to base 2) are what the decoding kernel left there, two tiles of 64 rows a ticket; `ranges` is the
-/// plan's. `rows` is the number of rows of a request.
+/// plan's. `rows` is the number of rows of a request. Four pieces are on their way at a time; they are joined in their order.
 #[kernel(grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
 pub fn combine<T: Element<Value = f32>>(
     mut cta: Cta<256>,
-    out: TilesMut<T, 16, 512>,
-    lse: TilesMut<f32, 16, 512>,
-    parts: Tiles<f32, 16, 512>,
-    part_lse: Tiles<f32, 16, 1>,
+    out: TilesMut<T, 4, 512>,
+    lse: TilesMut<f32, 4, 512>,
+    parts: Tiles<f32, 4, 512>,
+    part_lse: Tiles<f32, 4, 1>,
     ranges: Tiles<u32, 1, 1>,
     rows: u32,
 ) {
-    let (row_blocks, down) = (rows.div_ceil(ROWS), rows.div_ceil(16));
+    let (row_blocks, down) = (rows.div_ceil(ROWS), rows.div_ceil(4));
     // two tiles of 64 rows a ticket
-    let tickets = parts.rows() / (2 * ROWS);
+    let count = (parts.rows() / (2 * ROWS)).checked_div(row_blocks).unwrap_or(0);
     for (((i, _), out), (_, lse)) in out.into_iter().zip(lse) {
         let request = i.checked_div(down).unwrap_or(0);
-        let row = (i - request * down) * 16;
-        let first = ranges.element(&mut cta, request, 0);
-        let last = ranges.element(&mut cta, request, 1);
+        let row = (i - request * down) * 4;
+        let (first, last) = (ranges.element(&mut cta, request, 0), ranges.element(&mut cta, request, 1));
         if first >= last {
             continue;
         }
+        let end = last.saturating_add(1).min(count);
+        // the first piece is in its ticket's second tile; past the last there is nothing
         let at = |part: u32| {
-            let ticket = part.saturating_mul(row_blocks).saturating_add(row / ROWS);
-            // the first piece is in its ticket's second tile
-            (2 * ticket + (part == first) as u32) * (ROWS / 16) + row % ROWS / 16
+            let tile = 2 * (part * row_blocks + row / ROWS) + (part == first) as u32;
+            if part < end { tile * (ROWS / 4) + row % ROWS / 4 } else { u32::MAX }
         };
-        let mut acc = cta.load(parts.tile(at(first), 0));
-        let mut max = cta.load_column_like(&acc, part_lse.tile(at(first), 0)).map(|x| x.max(LOW));
-        let mut sum = cta.load_column_like(&acc, part_lse.tile(at(first), 0)).zip(&max, |x, m| exp2(x - m));
-        acc = acc.zip(&sum, |o, w| o * w);
-        let mut part = first + 1;
-        while part <= last && part.saturating_mul(row_blocks) < tickets {
-            let log = cta.load_column_like(&acc, part_lse.tile(at(part), 0));
-            let more = cta.load(parts.tile(at(part), 0));
-            let raised = max.zip(&log, |a, b| a.max(b));
-            let (old, new) = (max.zip(&raised, |a, m| exp2(a - m)), log.zip(&raised, |b, m| exp2(b - m)));
-            acc = acc.zip(&old, |o, w| o * w).zip(&more.zip(&new, |o, w| o * w), |a, b| a + b);
-            sum = sum.zip(&old, |s, w| s * w).zip(&new, |a, b| a + b);
+        let mut acc = cta.load(parts.tile(u32::MAX, 0));
+        let (mut max, mut sum) = (acc.map(|_| LOW), acc.map(|_| 0.0));
+        let mut part = first;
+        while part < end {
+            let (a, b, c, d) = (at(part), at(part + 1), at(part + 2), at(part + 3));
+            let (oa, ob) = (cta.load(parts.tile(a, 0)), cta.load(parts.tile(b, 0)));
+            let (oc, od) = (cta.load(parts.tile(c, 0)), cta.load(parts.tile(d, 0)));
+            let la = cta.load_column_like(&acc, part_lse.tile(a, 0));
+            let lb =
+                cta.load_column_like(&acc, part_lse.tile(b, 0)).map(|x| if part + 1 < end { x } else { 2.0 * LOW });
+            let lc =
+                cta.load_column_like(&acc, part_lse.tile(c, 0)).map(|x| if part + 2 < end { x } else { 2.0 * LOW });
+            let ld =
+                cta.load_column_like(&acc, part_lse.tile(d, 0)).map(|x| if part + 3 < end { x } else { 2.0 * LOW });
+            let greater = |x: f32, y: f32| x.max(y);
+            let raised = max.zip(&la, greater).zip(&lb, greater).zip(&lc.zip(&ld, greater), greater);
+            let shrink = max.zip(&raised, |old, new| exp2(old - new));
+            let share = |log: f32, max: f32| exp2(log - max);
+            let (wa, wb) = (la.zip(&raised, share), lb.zip(&raised, share));
+            let (wc, wd) = (lc.zip(&raised, share), ld.zip(&raised, share));
+            let (add, times) = (|x: f32, y: f32| x + y, |x: f32, y: f32| x * y);
+            acc = acc.zip(&shrink, times).zip(&oa.zip(&wa, times), add).zip(&ob.zip(&wb, times), add);
+            acc = acc.zip(&oc.zip(&wc, times), add).zip(&od.zip(&wd, times), add);
+            sum = sum.zip(&shrink, times).zip(&wa, add).zip(&wb, add).zip(&wc, add).zip(&wd, add);
             max = raised;
-            part += 1;
+            part += 4;
         }
         let joined = acc.zip(&sum, |o, s| if s > 0.0 { o * reciprocal(s) } else { 0.0 });
         out.store(&mut cta, &joined);

@@ -19,6 +19,9 @@ def library(path):
     lib = ctypes.CDLL(path)
     lib.tilewright_gemm.argtypes = [P, I, I, P, P, P, Z, Z, Z]
     lib.tilewright_rmsnorm.argtypes = [P, I, P, P, P, P, Z, Z, F]
+    lib.tilewright_mla_sizes.argtypes = [Z, Z, Z, P, P]
+    lib.tilewright_mla_plan.argtypes = [P, Z, Z, Z, P, Z, P]
+    lib.tilewright_mla_decode.argtypes = [P, I, P, P, F]
     return lib
 
 
@@ -133,10 +136,75 @@ def rmsnorm(lib, dtype, m, n, args):
            lambda us: f"{2 * size / us * 1e-3:.0f} GB/s")
 
 
+def mla_peers(b, h, pages, columns, table, lengths, scale, dt):
+    """Calls of the libraries that are installed, by name: each takes q, the cache and out."""
+    peers = {}
+    try:
+        import flash_mla
+        meta, _ = flash_mla.get_mla_metadata()
+        peers["FlashMLA"] = lambda q, kv, out: flash_mla.flash_mla_with_kvcache(
+            q, kv.view(pages, 64, 1, 576), table, lengths, 512, meta, None, scale, False)[0]
+    except ImportError:
+        pass
+    try:
+        import flashinfer
+        wrapper = flashinfer.mla.BatchMLAPagedAttentionWrapper(
+            torch.empty(256 << 20, dtype=torch.int8, device="cuda"), backend="fa3")
+        starts = torch.arange(b + 1, dtype=torch.int32, device="cuda")
+        wrapper.plan(starts, starts * columns, table.reshape(-1), lengths, h, 512, 64, 64, False, scale, dt, dt)
+        peers["FlashInfer"] = lambda q, kv, out: wrapper.run(
+            q[:, 0, :, :512], q[:, 0, :, 512:], kv[:, :, :512], kv[:, :, 512:], out=out[:, 0])
+    except Exception as e:  # it compiles itself at first use, which needs a toolkit
+        print(f"FlashInfer is not here: {type(e).__name__}")
+    return peers
+
+
+def mla(lib, dtype, b, h, s, args):
+    code, dt = DTYPES[dtype]
+    columns, scale = math.ceil(s / 64), 576 ** -0.5
+    pages = b * columns
+    count = sets_for(pages * 64 * 576 * dt.itemsize)
+    table = torch.randperm(pages, device="cuda").to(torch.int32).view(b, columns)
+    lengths = torch.full((b,), s, device="cuda", dtype=torch.int32)
+    sets = [(torch.randn(b, 1, h, 576, device="cuda", dtype=dt), torch.randn(pages, 64, 576, device="cuda", dtype=dt),
+             torch.empty(b, 1, h, 512, device="cuda", dtype=dt)) for _ in range(count)]
+    words, floats = Z(), Z()
+    done(lib.tilewright_mla_sizes(b, h, 1, ctypes.byref(words), ctypes.byref(floats)))
+    plan = torch.empty(words.value, device="cuda", dtype=torch.int32)
+    workspace = torch.empty(floats.value, device="cuda")
+    lse = torch.empty(b, 1, h, device="cuda")
+    # made once for all layers of a step, as the peers' are
+    done(lib.tilewright_mla_plan(stream(), b, h, 1, lengths.data_ptr(), columns * 64, plan.data_ptr()))
+
+    def ours(q, kv, out):
+        tensors = (P * 8)(*[t.data_ptr() for t in (q, kv, table, lengths, plan, workspace, out, lse)])
+        done(lib.tilewright_mla_decode(stream(), code, tensors, (Z * 6)(b, h, 1, pages, 64, columns), scale))
+        return out
+    calls = {"mla": ours, **mla_peers(b, h, pages, columns, table, lengths, scale, dt)}
+    q, kv, out = sets[0]
+    rows = range(0, b, max(1, b // 4))
+    k = [kv[table[r].long()].reshape(-1, 576)[:s].double() for r in rows]
+    want = torch.stack([torch.softmax(q[r, 0].double() @ k.T * scale, -1) @ k[:, :512] for r, k in zip(rows, k)])
+    del k
+    for name, call in calls.items():
+        out.fill_(float("nan"))
+        got = call(q, kv, out)
+        got = (out if name == "FlashInfer" else got).view(b, h, 512)[list(rows)].double()
+        error = ((got - want).norm() / want.norm()).item()
+        if not error < 1e-2:
+            raise RuntimeError(f"{name} is wrong at {b}/{h}/{s}: relative error {error:.2e}")
+    t = measure([Candidate(name, [lambda s=s, f=f: f(*s) for s in sets]) for name, f in calls.items()], args.rounds, 20)
+    flop, size = 2 * b * h * s * 1088, b * s * 1152
+    rate = (lambda us: f"{1e-6 * flop / us:.0f} TFLOP/s") if h > 64 else (lambda us: f"{1e-3 * size / us:.0f} GB/s")
+    for peer in calls:
+        if peer != "mla":
+            yield "mla_decode", dtype, f"{b}/{h}/{s}", t["mla"], peer, t[peer], rate
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("library")
-    p.add_argument("--only", default="", choices=["", "gemm", "rmsnorm"])
+    p.add_argument("--only", default="", choices=["", "gemm", "rmsnorm", "mla"])
     p.add_argument("--quick", action="store_true")
     p.add_argument("--rounds", type=int, default=9)
     p.add_argument("--json", default="")
@@ -156,8 +224,13 @@ def main():
         norms += [("bf16", 16384, 4096), ("bf16", 4096, 7168), ("bf16", 128, 7168), ("bf16", 1, 7168),
                   ("bf16", 99840, 128), ("bf16", 24960, 512), ("bf16", 4096, 32768), ("f16", 32768, 4096),
                   ("f32", 32768, 4096)]
-    work = [gemm(lib, *s, args) for s in products if args.only != "rmsnorm"]
-    work += [rmsnorm(lib, *s, args) for s in norms if args.only != "gemm"]
+    decodes = [("bf16", 128, 128, 4096), ("bf16", 1, 128, 1024)]
+    if not args.quick:
+        decodes = [("bf16", b, h, s) for h in (128, 16) for s in (1024, 4096, 8192) for b in (1, 16, 64, 128, 132)]
+    wanted = lambda what: args.only in ("", what)
+    work = [gemm(lib, *s, args) for s in products if wanted("gemm")]
+    work += [rmsnorm(lib, *s, args) for s in norms if wanted("rmsnorm")]
+    work += [mla(lib, *s, args) for s in decodes if wanted("mla")]
     for group in work:
         for op, dtype, shape, ours, peer, theirs, rate in group:
             rows.append(dict(op=op, dtype=dtype, shape=shape, ours_us=round(ours, 3), peer=peer,

@@ -67,7 +67,7 @@ fn gemms<T: tilewright::ops::gemm::Factor>(fake: &Fake, stream: &Stream) {
         let mut c = Tensor::<T, 2>::zeros(stream, [m, n]).unwrap();
         let path = choose(stream.device(), a.view(), b.view(), c.view_mut());
         let hopper = stream.device().compute_capability() == Some((9, 0)) && k % 8 == 0 && T::DTYPE.size() == 2;
-        assert_eq!(path == Path::Hopper, hopper, "{m} x {n} x {k}");
+        assert_eq!(path.path() == Path::Hopper, hopper, "{m} x {n} x {k}");
         only_enqueues(fake, &format!("gemm {m} x {n} x {k} of {}", T::DTYPE), || {
             gemm(stream, a.view(), b.view(), c.view_mut())
         });

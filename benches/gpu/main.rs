@@ -15,6 +15,7 @@ mod common;
 mod cublas;
 mod gemm;
 mod launch;
+mod mla;
 mod report;
 mod rmsnorm;
 mod rows;
@@ -27,7 +28,7 @@ use report::Report;
 use tilewright::prelude::*;
 
 const USAGE: &str =
-    "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|launch] [--tune FILE] [--json FILE] [--commit HASH]";
+    "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|mla|launch] [--tune FILE] [--json FILE] [--commit HASH]";
 
 #[derive(Default)]
 pub struct Options {
@@ -80,7 +81,13 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if wanted("rows") {
         right &= rows::check(&stream, o)?;
     }
+    if wanted("mla") {
+        right &= mla::check(&stream, o)?;
+    }
     if right && !o.check {
+        if wanted("mla") {
+            mla::time(&stream, o, &mut report)?;
+        }
         if wanted("launch") {
             launch::time(&stream, &mut report)?;
         }

@@ -7,6 +7,7 @@ use crate::tensor::Tensor;
 use crate::view::{Place, TensorView, TensorViewMut};
 use tilewright_core::__private::{RawRows, RawView, TensorMapRequest};
 use tilewright_core::element::Element;
+use tilewright_core::pages::TmaPages;
 use tilewright_core::row_tiles::{RowTiles, RowTilesMut};
 use tilewright_core::tma::{TensorMap, TmaTiles, TmaTilesMut};
 use tilewright_core::view::{Tiles, TilesMut};
@@ -55,6 +56,42 @@ impl<'a, T: Element> TensorView<'a, T, 2> {
         let map = tensor_map(&self.place, &raw, TmaTiles::<T, M, N>::map_request(&raw))?;
         // SAFETY: as for `tiles`; the map is what was asked for.
         Ok(unsafe { TmaTiles::from_raw(self.as_ptr(), raw, map, self.place.provenance()) })
+    }
+}
+
+impl<'a, T: Element> TensorView<'a, T, 3> {
+    /// The view as a stack of pages, to read through lists of page numbers, behind a tensor map for the bulk copy engine.
+    ///
+    /// # Errors
+    /// As for [`tma_tiles`](TensorView::tma_tiles); [`Error::Shape`] unless a page has a multiple of 8 rows;
+    /// [`Error::Alignment`] unless the bytes from page to page are a multiple of 16.
+    ///
+    /// ```
+    /// # use tilewright_host::{Device, Result, Tensor};
+    /// let stream = Device::cpu().stream()?;
+    /// let cache = Tensor::<f32, 3>::zeros(&stream, [10, 16, 64])?;
+    /// let pages = cache.view().tma_pages::<16, 64>()?;
+    /// assert_eq!((pages.pages(), pages.page_rows()), (10, 16));
+    /// # Ok::<(), tilewright_host::Error>(())
+    /// ```
+    pub fn tma_pages<const BOX: usize, const N: usize>(self) -> Result<TmaPages<'a, T, BOX, N>> {
+        let Place { extents: [pages, rows, cols], .. } = self.place;
+        if rows == 0 || !rows.is_multiple_of(8) || cols != N {
+            return Err(Error::Shape {
+                arg: UNNAMED,
+                expected: format!("pages of a multiple of 8 rows, of {N} columns"),
+                found: crate::shape::show(&self.place.extents),
+            });
+        }
+        let raw = raw_view(&self.place.extents, &self.place.strides, (BOX, N))?;
+        let mut request = TmaPages::<T, BOX, N>::map_request(&raw);
+        if pages <= 1 {
+            // there is no second page: its distance is free
+            request.pages = Some((pages as u64, request.row_bytes.saturating_mul(rows as u64)));
+        }
+        let map = tensor_map(&self.place, &raw, request)?;
+        // SAFETY: as for `tiles`; the map is what was asked for.
+        Ok(unsafe { TmaPages::from_raw(self.as_ptr(), raw, map, self.place.provenance()) })
     }
 }
 
@@ -119,12 +156,12 @@ const fn tile<const M: usize, const N: usize>() -> (usize, usize) {
 const TMA_ALIGN: u64 = 16;
 
 /// Checks what a tensor map must satisfy, on every device alike, and encodes it where there is one.
-fn tensor_map(place: &Place<'_, 2>, raw: &RawView, mut request: TensorMapRequest) -> Result<TensorMap> {
+fn tensor_map<const R: usize>(place: &Place<'_, R>, raw: &RawView, mut request: TensorMapRequest) -> Result<TensorMap> {
     let base = place.base as u64;
     if !base.is_multiple_of(TMA_ALIGN) {
         return Err(Error::Alignment { arg: UNNAMED, what: "address", expected: TMA_ALIGN, found: base });
     }
-    if raw.rows > i32::MAX as u32 || raw.cols > i32::MAX as u32 {
+    if raw.rows > i32::MAX as u32 || raw.cols > i32::MAX as u32 || raw.slabs > i32::MAX as u32 {
         let found = crate::shape::show(&place.extents);
         return Err(Error::Shape { arg: UNNAMED, expected: "extents below 2^31, for a tensor map".into(), found });
     }
@@ -144,8 +181,22 @@ fn tensor_map(place: &Place<'_, 2>, raw: &RawView, mut request: TensorMapRequest
             found: crate::shape::show(&place.strides),
         });
     }
-    let Some(context) = place.device.cuda else { return Ok(TensorMap([0; 16])) };
-    let empty = raw.rows == 0 || raw.cols == 0;
+    if let Some((_, bytes)) = request.pages {
+        if !bytes.is_multiple_of(TMA_ALIGN) {
+            return Err(Error::Alignment { arg: UNNAMED, what: "page length", expected: TMA_ALIGN, found: bytes });
+        }
+        if bytes >= 1 << 40 {
+            return Err(Error::Stride {
+                arg: UNNAMED,
+                expected: "pages less than 2^40 bytes apart, for a tensor map".into(),
+                found: crate::shape::show(&place.strides),
+            });
+        }
+    }
+    let Some(context) = place.device.cuda else {
+        return Ok(TensorMap([0; 16]));
+    };
+    let empty = raw.rows == 0 || raw.cols == 0 || raw.slabs == 0;
     // A map can not describe nothing. Nobody loads through this one, but the engine may look at it: it describes one
     // element of memory that is there.
     let base = match place.storage {
@@ -155,6 +206,7 @@ fn tensor_map(place: &Place<'_, 2>, raw: &RawView, mut request: TensorMapRequest
     if empty {
         request.dims = [1, 1];
         request.row_bytes = TMA_ALIGN;
+        request.pages = request.pages.map(|_| (1, TMA_ALIGN));
     }
     let encode = || {
         context.bind()?;

@@ -23,6 +23,7 @@ macro_rules! narrowest {
 pub mod gated;
 pub mod gemm;
 pub mod layernorm;
+pub mod mla;
 pub mod rms_silu;
 pub mod rmsnorm;
 pub mod softmax;

@@ -120,8 +120,6 @@ pub struct GroupProducer<'p, S: Stage, const STAGES: usize> {
     slot: u32,
     /// The phase of `empty` to wait for: -1 on the first pass, when all slots are free.
     phase: u32,
-    /// The phase of `landed` to wait for.
-    landed: u32,
     releases: u32,
     _p: Lent<'p>,
 }
@@ -153,7 +151,7 @@ pub struct GroupFill<'q, 'p, S: Stage, const STAGES: usize> {
 impl<'p, S: Stage, const STAGES: usize> GroupProducer<'p, S, STAGES> {
     #[inline(always)]
     fn new(ring: &'p Ring<S, STAGES>, releases: u32) -> Self {
-        GroupProducer { ring, slot: 0, phase: u32::MAX, landed: 0, releases, _p: PhantomData }
+        GroupProducer { ring, slot: 0, phase: u32::MAX, releases, _p: PhantomData }
     }
     /// Waits for the next slot to be empty.
     #[inline(always)]
@@ -230,11 +228,16 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> GroupFill<
                 tile.load(source, landed);
                 landed.filled(1);
             });
-            landed.wait::<1>(p.landed, 1, "a warpgroup waits for its own copy");
-            p.landed = p.landed.wrapping_add(1);
-            backend::zero_rows::<T>(wg, tile.base, R, C, rows);
+            // how often it was waited for is kept in memory: that is rare, and registers are not
+            let times = p.ring.landings();
+            let phase = times.load_u32();
+            landed.wait::<1>(phase, 1, "a warpgroup waits for its own copy");
+            backend::zero_rows::<T, 128>(tile.base, R, C, rows);
             backend::meet(wg.index());
-            backend::by_one_thread(|| backend::publish(full));
+            backend::by_one_thread(|| {
+                times.store_u32(phase.wrapping_add(1));
+                backend::publish(full)
+            });
         }
         p.advance();
     }
@@ -283,7 +286,7 @@ unsafe impl<S: Stage, const STAGES: usize> Link for Pipeline<'_, S, STAGES> {
         // SAFETY: the caller's.
         unsafe {
             ring.init_slots(1);
-            ring.landed().init(1);
+            ring.init_landed();
         }
     }
     #[inline(always)]
@@ -301,7 +304,7 @@ unsafe impl<S: Stage, const STAGES: usize> Link for Pipeline<'_, S, STAGES> {
 }
 
 /// A pipeline that both warpgroups read, the one that fills it included. See [`Pipeline::to_both`].
-pub struct ToBoth<'b, S: Stage, const STAGES: usize>(Pipeline<'b, S, STAGES>);
+pub struct ToBoth<'b, S: Stage, const STAGES: usize>(pub(crate) Pipeline<'b, S, STAGES>);
 
 impl<'b, S: Stage, const STAGES: usize> Pipeline<'b, S, STAGES> {
     /// For [`pair`](crate::roles::Cta::pair): read by both warpgroups, where a pipeline is otherwise read by the one that
@@ -327,7 +330,7 @@ unsafe impl<S: Stage, const STAGES: usize> Link for ToBoth<'_, S, STAGES> {
         // SAFETY: the caller's.
         unsafe {
             ring.init_slots(2);
-            ring.landed().init(1);
+            ring.init_landed();
         }
     }
     #[inline(always)]

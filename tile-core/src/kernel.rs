@@ -4,6 +4,8 @@
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::backend;
 use crate::element::Element;
+use crate::owned::{OwnedMeta, OwnedTiles};
+use crate::pages::TmaPages;
 use crate::row_tiles::{RawRows, RowTiles, RowTilesMut};
 use crate::schedule::Schedule;
 use crate::tma::{TmaMeta, TmaTiles, TmaTilesMut};
@@ -193,6 +195,12 @@ pub unsafe trait Arg: Sized {
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn facts(&self) -> Facts<'_>;
+    /// The same of memory that the argument names besides, to read.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn also(&self) -> [Option<Facts<'_>>; 2] {
+        [None, None]
+    }
     /// The argument as one block receives it on the CPU.
     /// # Safety
     /// At most once for each worker of a launch.
@@ -430,6 +438,76 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for TmaTiles<'_, T, 
 }
 
 // SAFETY: as above.
+unsafe impl<T: Element, const BOX: usize, const N: usize> Arg for TmaPages<'_, T, BOX, N> {
+    const SIGNATURE: u64 = view_signature::<T, TmaMeta<()>>(6, BOX, N, 0);
+    type Meta = TmaMeta<()>;
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    unsafe fn receive(ptr: *mut u8, meta: TmaMeta<()>, param: u64) -> Self {
+        // SAFETY: the caller's.
+        unsafe { Self::receive(ptr, param, meta.raw) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn lower(&self) -> (u64, TmaMeta<()>) {
+        let (base, raw) = self.base_and_raw();
+        (base as u64, TmaMeta { map: self.map, raw, schedule: () })
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn facts(&self) -> Facts<'_> {
+        Facts { provenance: Some(self.provenance), mutable: false, tiles: None }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    unsafe fn at(&self, _: backend::Place) -> Self {
+        *self
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<T: Element, const M: usize, const N: usize> Arg for OwnedTiles<'_, T, M, N> {
+    const SIGNATURE: u64 = view_signature::<T, OwnedMeta>(7, M, N, 0);
+    type Meta = OwnedMeta;
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    unsafe fn receive(ptr: *mut u8, meta: OwnedMeta, _: u64) -> Self {
+        // SAFETY: the caller's.
+        unsafe { Self::receive(ptr, meta) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn lower(&self) -> (u64, OwnedMeta) {
+        (self.base as u64, self.meta())
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn facts(&self) -> Facts<'_> {
+        Facts { provenance: self.provenance[0], mutable: true, tiles: Some(self.meta().tickets as u64) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn also(&self) -> [Option<Facts<'_>>; 2] {
+        let [_, rows, owners] = self.provenance;
+        [
+            rows.map(|p| Facts { provenance: Some(p), mutable: true, tiles: None }),
+            owners.map(|p| Facts { provenance: Some(p), mutable: false, tiles: None }),
+        ]
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    unsafe fn at(&self, place: backend::Place) -> Self {
+        // SAFETY: the caller's.
+        unsafe { OwnedTiles::at(self, place) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        for provenance in self.provenance.iter_mut().flatten() {
+            provenance.owner = None;
+        }
+        self
+    }
+}
+
+// SAFETY: as above.
 unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for TmaTilesMut<'_, T, M, N, S> {
     const SIGNATURE: u64 = view_signature::<T, TmaMeta<S>>(5, M, N, S::ID);
     type Meta = TmaMeta<S>;
@@ -499,7 +577,12 @@ macro_rules! args {
                 )*
             }
             fn facts(&self, see: &mut dyn FnMut(usize, Facts<'_>)) {
-                $(see($i, self.$i.facts());)*
+                $(
+                    see($i, self.$i.facts());
+                    for facts in self.$i.also().into_iter().flatten() {
+                        see($i, facts);
+                    }
+                )*
             }
             unsafe fn at(&self, place: backend::Place) -> Self {
                 // SAFETY: the caller's.

@@ -14,10 +14,11 @@
 //! | [`row_tiles`] | matrices cut into tiles of whole rows |
 //! | [`tile`] | register tiles: load, map, reduce, store |
 //! | [`columns`] | the same for reductions over rows |
-//! | [`tma`] | the same behind a tensor map, for the bulk copy engine |
+//! | [`tma`], [`pages`] | the same behind a tensor map, for the bulk copy engine; pages found through lists |
+//! | [`owned`] | outputs shared out by a table on the device |
 //! | [`dot`] | block-level products of such tiles |
 //! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
-//! | [`roles`], [`handover`] | the split of a block into roles, and what they pass to each other |
+//! | [`roles`], [`handover`], [`supply`] | the split of a block into roles, and what they pass to each other |
 //! | [`mma`], [`rows`] | warpgroup products, accumulators and their rows |
 //! | [`epilogue`] | what accumulators meet before they are stored |
 //! | [`cluster`], [`transposed`] | sums over the blocks of a cluster; outputs stored from transposed accumulators |
@@ -52,6 +53,8 @@ pub mod kernel;
 pub mod layout;
 pub mod mma;
 pub mod output;
+pub mod owned;
+pub mod pages;
 pub mod pipeline;
 pub mod roles;
 pub mod row_tiles;
@@ -59,6 +62,7 @@ pub mod rows;
 pub mod schedule;
 pub mod shared;
 mod splits;
+pub mod supply;
 pub mod tile;
 pub mod tma;
 pub mod transposed;
@@ -89,12 +93,15 @@ pub mod prelude {
     pub use crate::layout::{ByColumns, ByRows, Layout, Over};
     pub use crate::mma::{Acc, Mma, Packed};
     pub use crate::output::StoreRows;
+    pub use crate::owned::OwnedTiles;
+    pub use crate::pages::TmaPages;
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
-    pub use crate::roles::{Cta, Output, WarpGroup};
+    pub use crate::roles::{Cta, Output, Token, WarpGroup};
     pub use crate::row_tiles::{PartMut, RowTiles, RowTilesMut};
     pub use crate::rows::AccRows;
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule, Strips};
     pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
+    pub use crate::supply::{Supplier, SupplyEnd};
     pub use crate::tile::{Fetched, PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};
     pub use crate::transposed::{ColumnsMut, Transposed};

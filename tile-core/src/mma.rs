@@ -100,17 +100,41 @@ where
     label = "`{Self}` is not owned",
     note = "give the group the `FullSlot` or `Packed` itself, not a reference to it: `wait_with` gives it back"
 )]
-pub unsafe trait Resident {}
+pub unsafe trait Resident: Sized {
+    /// Lets go of it right behind a wait for the products that read it. The warpgroup has waited together, so slots are
+    /// released without a barrier, as by [`Mma::step`].
+    #[doc(hidden)]
+    #[inline(always)]
+    fn retire(self) {}
+}
 // SAFETY: nothing.
 unsafe impl Resident for () {}
 // SAFETY: a leaked slot is never released.
-unsafe impl<S: Stage, const STAGES: usize> Resident for FullSlot<'_, S, STAGES> {}
+unsafe impl<S: Stage, const STAGES: usize> Resident for FullSlot<'_, S, STAGES> {
+    #[inline(always)]
+    fn retire(self) {
+        ManuallyDrop::new(self.release).sign()
+    }
+}
 // SAFETY: registers.
 unsafe impl<T, const K: usize> Resident for Packed<T, K> where Width<K>: Wgmma {}
 // SAFETY: both.
-unsafe impl<A: Resident, B: Resident> Resident for (A, B) {}
+unsafe impl<A: Resident, B: Resident> Resident for (A, B) {
+    #[inline(always)]
+    fn retire(self) {
+        self.0.retire();
+        self.1.retire();
+    }
+}
 // SAFETY: all three.
-unsafe impl<A: Resident, B: Resident, C: Resident> Resident for (A, B, C) {}
+unsafe impl<A: Resident, B: Resident, C: Resident> Resident for (A, B, C) {
+    #[inline(always)]
+    fn retire(self) {
+        self.0.retire();
+        self.1.retire();
+        self.2.retire();
+    }
+}
 
 /// Products in flight: they own the accumulator they write, the last slot they read, and what else they read (`R`).
 ///
@@ -285,6 +309,15 @@ where
         let Mma { acc, held, flying, pending, resident, _p } = self;
         Mma { acc, held, flying, pending, resident: (resident, more), _p }
     }
+    /// Waits for all products, and gives back the accumulator and what `split` keeps of what was resident; the rest is let
+    /// go of.
+    #[inline(always)]
+    pub fn wait_split<G, D: Resident>(self, split: impl FnOnce(R) -> (G, D) + Copy + 'static) -> (Acc<N, H>, G) {
+        let (acc, resident) = self.wait_with();
+        let (kept, done) = split(resident);
+        done.retire();
+        (acc, kept)
+    }
     /// Waits for all products, and gives back the accumulator and what was resident.
     #[inline(always)]
     pub fn wait_with(self) -> (Acc<N, H>, R) {
@@ -300,7 +333,9 @@ where
     /// Waits for all products, gives the accumulator back, and lets go of what was resident.
     #[inline(always)]
     pub fn wait(self) -> Acc<N, H> {
-        self.wait_with().0
+        let (acc, resident) = self.wait_with();
+        resident.retire();
+        acc
     }
 }
 

@@ -264,7 +264,12 @@ impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> Iterator for H
     }
 }
 
-impl<T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'_, T, N, W, S> {
+impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'a, T, N, W, S> {
+    /// The claim on `W` columns from `first` on of tile `at`, which is nobody else's.
+    #[inline(always)]
+    pub(crate) fn new(tiles: TilesMut<'a, T, 64, N, S>, at: (u32, u32), first: u32) -> Self {
+        HalfMut { tiles, at, first, _p: PhantomData }
+    }
     #[inline(always)]
     fn window(self) -> Window<T> {
         // SAFETY: `self` is this part's claim on the tile, and it ends here.

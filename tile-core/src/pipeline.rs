@@ -55,7 +55,7 @@ unsafe impl<'b, S: Stage, const STAGES: usize> Shared<'b> for Pipeline<'b, S, ST
 }
 
 impl<S: Stage, const STAGES: usize> Ring<S, STAGES> {
-    const BARRIERS: usize = (STAGES * 16 + 8).next_multiple_of(16);
+    const BARRIERS: usize = STAGES * 16 + 16;
     #[inline(always)]
     pub(crate) fn full(&self, slot: u32) -> Barrier {
         Barrier(self.barriers.add(slot as usize * 8))
@@ -68,6 +68,21 @@ impl<S: Stage, const STAGES: usize> Ring<S, STAGES> {
     #[inline(always)]
     pub(crate) fn landed(&self) -> Barrier {
         Barrier(self.barriers.add(2 * STAGES * 8))
+    }
+    /// How often it has waited there: behind that barrier.
+    #[inline(always)]
+    pub(crate) fn landings(&self) -> Smem {
+        self.barriers.add((2 * STAGES + 1) * 8)
+    }
+    /// # Safety
+    /// By one thread, before any end exists.
+    #[inline(always)]
+    pub(crate) unsafe fn init_landed(&self) {
+        // SAFETY: the caller's.
+        unsafe {
+            self.landed().init(1);
+            self.landings().store_u32(0);
+        }
     }
     /// # Safety
     /// By one thread, before any end exists.

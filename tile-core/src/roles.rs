@@ -11,6 +11,7 @@ use crate::fault::Fault;
 use crate::handover::{Baton, Link, Turns};
 use crate::pipeline::{Channel, Pipeline};
 use crate::shared::Load;
+use crate::supply::{Supplier, Supply};
 
 /// The time in which one block runs. The block's token and its shared memory borrow it, so that nothing of them can be
 /// kept for another block or another launch.
@@ -65,15 +66,17 @@ impl WarpGroup {
     }
 }
 
-/// The block's token or a warpgroup's: what stands for all threads of something. Sealed.
+/// The block's token, a warpgroup's or a supplier's: what stands for all threads of something. Sealed.
 pub trait Token: sealed::Sealed {}
 impl<const THREADS: usize, const CLUSTER: usize> Token for Cta<'_, THREADS, CLUSTER> {}
 impl Token for WarpGroup {}
+impl Token for Supplier {}
 
 mod sealed {
     pub trait Sealed {}
     impl<const THREADS: usize, const CLUSTER: usize> Sealed for super::Cta<'_, THREADS, CLUSTER> {}
     impl Sealed for super::WarpGroup {}
+    impl Sealed for crate::supply::Supplier {}
 }
 
 /// The launch size in a type: what `#[kernel]` reads off the block's token.
@@ -332,6 +335,57 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
             |wg| {
                 let (mut from, mut to) = (B::from(&from_second, 1), A::to(&from_first, 1));
                 second(wg, &mut from, &mut to);
+                B::drain(from);
+            },
+        )
+    }
+}
+
+impl<const THREADS: usize> Cta<'_, THREADS> {
+    /// As [`pair`](Cta::pair), with a third role: a warp that has the copy engine fill `supplies`, each for the first
+    /// warpgroup, the second, or both ([`Pipeline::to_first`], [`Pipeline::to_second`], [`Pipeline::to_both`]).
+    ///
+    /// The supplier gets the filling ends; each warpgroup gets what it reads of them, then as in `pair`. Registers move from
+    /// the supplier's warps to the others.
+    #[inline(always)]
+    pub fn pair_supplied<F: Supply, A: Link, B: Link>(
+        self,
+        supplies: F,
+        from_first: A,
+        from_second: B,
+        supplier: impl for<'p> FnOnce(&mut Supplier, &mut F::From<'p>) + Send,
+        first: impl for<'p> FnOnce(&mut WarpGroup, &mut F::First<'p>, &mut A::From<'p>, &mut B::To<'p>) + Send,
+        second: impl for<'p> FnOnce(&mut WarpGroup, &mut F::Second<'p>, &mut B::From<'p>, &mut A::To<'p>) + Send,
+    ) {
+        const { assert!(THREADS == 384, "a supplied pair is three warpgroups, one of them the supplier's: 384 threads") };
+        let (supplies, from_first, from_second) = (supplies.rings(), from_first.rings(), from_second.rings());
+        backend::pair_supplied(
+            self.faults,
+            // SAFETY: by one thread, before any end exists.
+            #[inline(always)]
+            || unsafe {
+                F::init(&supplies);
+                A::init(&from_first);
+                B::init(&from_second);
+            },
+            #[inline(always)]
+            |warp| {
+                let mut from = F::from(&supplies);
+                supplier(warp, &mut from);
+                F::drain(from);
+            },
+            #[inline(always)]
+            |wg| {
+                let (mut supplied, mut from, mut to) =
+                    (F::first(&supplies), A::from(&from_first, 0), B::to(&from_second, 0));
+                first(wg, &mut supplied, &mut from, &mut to);
+                A::drain(from);
+            },
+            #[inline(always)]
+            |wg| {
+                let (mut supplied, mut from, mut to) =
+                    (F::second(&supplies), B::from(&from_second, 1), A::to(&from_first, 1));
+                second(wg, &mut supplied, &mut from, &mut to);
                 B::drain(from);
             },
         )

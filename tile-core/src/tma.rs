@@ -48,6 +48,8 @@ pub struct TensorMapRequest {
     pub row_bytes: u64,
     /// Columns and rows of the box. 128-byte swizzle, zero fill.
     pub block: [u32; 2],
+    /// Of a stack of matrices behind one map: how many, and bytes from one to the next.
+    pub pages: Option<(u64, u64)>,
 }
 
 /// What travels to the device for a view behind a map.
@@ -130,6 +132,15 @@ impl<'a, T: Element, const M: usize, const N: usize> TmaTiles<'a, T, M, N> {
     }
 }
 
+impl<'a, T: Element, const M: usize, const N: usize> TmaTiles<'a, T, M, N> {
+    /// `M` rows from row `row` on, of the first `N` columns. What lies outside reads as zero.
+    #[inline(always)]
+    pub fn rows_from(&self, row: u32) -> TmaTile<'a, T, M, N> {
+        let row = if row < self.raw.rows { row } else { i32::MAX as u32 };
+        TmaTile { y: row, ..self.tile(0, 0) }
+    }
+}
+
 #[cfg(not(target_arch = "nvptx64"))]
 impl<'a, T: Element, const M: usize, const N: usize> TmaTiles<'a, T, M, N> {
     /// What the map of a view with these extents must say.
@@ -164,6 +175,7 @@ fn map_request<T: Element>(raw: &RawView, rows: usize) -> TensorMapRequest {
         dims: [raw.cols as u64, raw.rows as u64],
         row_bytes: raw.row_stride.saturating_mul(size_of::<T>() as u64),
         block: [(SPAN / size_of::<T>()) as u32, rows as u32],
+        pages: None,
     }
 }
 

@@ -266,6 +266,40 @@ impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
     }
 }
 
+impl<'a, T: Element> Tiles<'a, T, 1, 1> {
+    /// The element in row `i` and column `j` of a matrix (of a stack: of its first), zero outside of it. All threads read
+    /// it, and all read the same. Cheaper than by way of [`tile`](Tiles::tile), which looks for the matrix first.
+    #[inline(always)]
+    pub fn element(&self, _team: &mut impl crate::roles::Token, i: u32, j: u32) -> T::Value {
+        if i >= self.raw.rows || j >= self.raw.cols || self.raw.slabs == 0 {
+            return T::Value::default();
+        }
+        let at = i as u64 * self.raw.row_stride + j as u64;
+        // SAFETY: inside the view, which nobody writes during the launch.
+        unsafe { self.base.wrapping_add(at as usize).read() }.to_value()
+    }
+    /// Row `i` of a matrix (of a stack: of its first), element by element; empty outside of it.
+    #[inline(always)]
+    pub fn list(&self, i: u32) -> Strip<'a, T, 1, 1> {
+        let raw = &self.raw;
+        let (at, cols) = if i < raw.rows && raw.slabs > 0 { (i as u64 * raw.row_stride, raw.cols) } else { (0, 0) };
+        let ptr = self.base.wrapping_add(at as usize).cast_mut();
+        Strip { window: Window { ptr, rows: 1, cols, stride: raw.row_stride, whole: None }, _p: PhantomData }
+    }
+}
+
+impl Strip<'_, i32, 1, 1> {
+    /// Element `j`, if it is inside.
+    #[inline(always)]
+    pub(crate) fn entry(&self, j: u32) -> Option<i32> {
+        if self.window.rows == 0 || j >= self.window.cols {
+            return None;
+        }
+        // SAFETY: inside the view, which nobody writes during the launch.
+        Some(unsafe { self.window.ptr.wrapping_add(j as usize).read() })
+    }
+}
+
 impl<T: Element> TileRef<'_, T, 1, 1> {
     /// The one element, zero outside the view. All threads read it, and all read the same: nobody writes to a view
     /// during the launch.
@@ -387,6 +421,22 @@ impl<T, const M: usize, const N: usize> TileMut<'_, T, M, N> {
     #[inline(always)]
     pub(crate) fn new(window: Window<T>) -> Self {
         TileMut { window, _p: PhantomData }
+    }
+}
+
+impl<T: Element> TileMut<'_, T, 1, 1> {
+    /// Writes one value, the same for all threads.
+    #[inline(always)]
+    pub fn set<const THREADS: usize, const CLUSTER: usize>(
+        self,
+        _cta: &mut crate::roles::Cta<'_, THREADS, CLUSTER>,
+        value: T::Value,
+    ) {
+        const { assert!(CLUSTER == 1, "the tiles of an output belong to a whole cluster: in one, `roles` shares them out") };
+        if self.window.rows > 0 && self.window.cols > 0 {
+            // SAFETY: inside the window, which is this block's alone; by one of its threads.
+            unsafe { backend::once_a_block(|| self.window.ptr.write(T::from_value(value))) }
+        }
     }
 }
 

@@ -6,7 +6,8 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, GenericArgument, Lifetime, PathArguments, Type};
 
 /// The views: types whose first parameter is a lifetime that signatures usually leave out.
-const VIEWS: [&str; 6] = ["Tiles", "TilesMut", "RowTiles", "RowTilesMut", "TmaTiles", "TmaTilesMut"];
+const VIEWS: [&str; 8] =
+    ["Tiles", "TilesMut", "RowTiles", "RowTilesMut", "TmaTiles", "TmaTilesMut", "TmaPages", "OwnedTiles"];
 
 struct Lifetimes<'a>(&'a Lifetime);
 

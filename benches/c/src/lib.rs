@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 
 use tilewright::ops::gemm::{Factor, Path, gemm_by};
+use tilewright::ops::mla::{self, Args, KEY, Latent, Problem, VALUE};
 use tilewright::ops::rmsnorm::{Normed, rmsnorm, rmsnorm_residual};
 use tilewright::prelude::*;
 
@@ -111,6 +112,114 @@ pub unsafe extern "C" fn tilewright_rmsnorm(
             0 => norm::<bf16>(stream, pointers, extents, eps),
             1 => norm::<f16>(stream, pointers, extents, eps),
             _ => norm::<f32>(stream, pointers, extents, eps),
+        }
+    })
+}
+
+/// Sizes of a step of MLA decode on device 0: elements of its plan (u32) and of its workspace (f32). Returns 0, or 1.
+///
+/// # Safety
+/// Both pointers are to one element each.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tilewright_mla_sizes(
+    requests: usize,
+    heads: usize,
+    queries: usize,
+    plan_words: *mut usize,
+    workspace: *mut usize,
+) -> i32 {
+    code((|| {
+        let problem = Problem::on(&Device::cuda(0)?, requests, heads, queries)?;
+        // SAFETY: the caller's.
+        unsafe {
+            plan_words.write(problem.plan_words());
+            workspace.write(problem.workspace_len());
+        }
+        Ok(())
+    })())
+}
+
+/// Makes the plan of a step of MLA decode on device 0, from `requests` lengths (i32) of at most `capacity` keys.
+///
+/// # Safety
+/// As for [`tilewright_gemm`], with `requests` lengths and a plan of as many elements as [`tilewright_mla_sizes`] says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tilewright_mla_plan(
+    stream: *mut c_void,
+    requests: usize,
+    heads: usize,
+    queries: usize,
+    lengths: *const c_void,
+    capacity: usize,
+    plan: *mut c_void,
+) -> i32 {
+    code((|| {
+        let device = Device::cuda(0)?;
+        let problem = Problem::on(&device, requests, heads, queries)?;
+        // SAFETY: the caller's.
+        unsafe {
+            let stream = Stream::from_raw(&device, stream)?;
+            let lengths = TensorView::<i32, 1>::from_raw(&device, lengths.cast(), [requests], [1])?;
+            let words = TensorViewMut::<u32, 1>::from_raw(&device, plan.cast(), [problem.plan_words()], [1])?;
+            mla::plan(&stream, &problem, lengths, capacity, words)
+        }
+    })())
+}
+
+/// # Safety
+/// As for [`tilewright_mla_decode`].
+unsafe fn mla_decode<T: Latent>(
+    stream: *mut c_void,
+    [q, cache, table, lengths, plan, workspace, out, lse]: [*mut c_void; 8],
+    [requests, heads, queries, pages, page_rows, columns]: [usize; 6],
+    scale: f32,
+) -> Result<(), Error> {
+    let device = Device::cuda(0)?;
+    let problem = Problem::on(&device, requests, heads, queries)?;
+    let ([k, v], d) = ([KEY, VALUE], &device);
+    // SAFETY: the caller's.
+    unsafe {
+        let stream = Stream::from_raw(&device, stream)?;
+        let strides = |last: usize| [queries * heads * last, heads * last, last, 1];
+        let args = Args {
+            q: TensorView::<T, 4>::from_raw(d, q.cast(), [requests, queries, heads, k], strides(k))?,
+            cache: TensorView::<T, 3>::from_raw(d, cache.cast(), [pages, page_rows, k], [page_rows * k, k, 1])?,
+            table: TensorView::<i32, 2>::from_raw(d, table.cast(), [requests, columns], [columns, 1])?,
+            lengths: TensorView::<i32, 1>::from_raw(d, lengths.cast(), [requests], [1])?,
+            scale,
+            plan: TensorView::<u32, 1>::from_raw(d, plan.cast(), [problem.plan_words()], [1])?,
+            workspace: TensorViewMut::<f32, 1>::from_raw(d, workspace.cast(), [problem.workspace_len()], [1])?,
+            out: TensorViewMut::<T, 4>::from_raw(d, out.cast(), [requests, queries, heads, v], strides(v))?,
+            lse: TensorViewMut::<f32, 3>::from_raw(
+                d,
+                lse.cast(),
+                [requests, queries, heads],
+                [queries * heads, heads, 1],
+            )?,
+        };
+        mla::decode(&stream, &problem, args)
+    }
+}
+
+/// A step of MLA decode on device 0, all tensors dense: `q [requests, queries, heads, 576]`, `cache [pages, page_rows, 576]`,
+/// `table [requests, columns]` and `lengths [requests]` (i32), a plan and a workspace as [`tilewright_mla_sizes`] says,
+/// `out [requests, queries, heads, 512]`, `lse [requests, queries, heads]` (f32). `dtype` 0 is bf16, 1 f16.
+///
+/// # Safety
+/// As for [`tilewright_gemm`], with tensors of these extents.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tilewright_mla_decode(
+    stream: *mut c_void,
+    dtype: i32,
+    tensors: *const [*mut c_void; 8],
+    extents: *const [usize; 6],
+    scale: f32,
+) -> i32 {
+    // SAFETY: the caller's.
+    code(unsafe {
+        match dtype {
+            0 => mla_decode::<bf16>(stream, *tensors, *extents, scale),
+            _ => mla_decode::<f16>(stream, *tensors, *extents, scale),
         }
     })
 }

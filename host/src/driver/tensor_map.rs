@@ -49,17 +49,18 @@ pub(crate) fn encode(context: &Context, base: u64, request: &TensorMapRequest) -
         DType::BF16 => 9,
     };
     let mut map = Aligned(TensorMap([0; 16]));
-    // SAFETY: the map is 128 bytes, aligned; the arrays have as many entries as a rank of 2 asks for.
+    let ([columns, rows], (pages, page_bytes)) = (request.dims, request.pages.unwrap_or((1, 0)));
+    // SAFETY: the map is 128 bytes, aligned; the arrays have as many entries as a rank of 3 asks for.
     let code = unsafe {
         encode(
             (&raw mut map).cast(),
             dtype,
-            2,
+            if request.pages.is_some() { 3 } else { 2 },
             base as *mut c_void,
-            request.dims.as_ptr(),
-            [request.row_bytes].as_ptr(),
-            request.block.as_ptr(),
-            [1u32, 1].as_ptr(),
+            [columns, rows, pages].as_ptr(),
+            [request.row_bytes, page_bytes].as_ptr(),
+            [request.block[0], request.block[1], 1].as_ptr(),
+            [1u32, 1, 1].as_ptr(),
             NO_INTERLEAVE,
             SWIZZLE_128B,
             PROMOTE_L2_256B,

@@ -77,6 +77,14 @@ pub(crate) fn meet_before_release(_index: u32, _cluster: u32) {}
 /// A warpgroup is one thread here.
 pub(crate) fn meet(_index: u32) {}
 
+/// `f`, once a block.
+///
+/// # Safety
+/// By the whole block.
+pub(crate) unsafe fn once_a_block(f: impl FnOnce()) {
+    f()
+}
+
 /// `f`, once a warpgroup.
 ///
 /// # Safety
@@ -84,6 +92,17 @@ pub(crate) fn meet(_index: u32) {}
 pub(crate) unsafe fn by_one_thread(f: impl FnOnce()) {
     f()
 }
+
+/// `f`, once a warp.
+///
+/// # Safety
+/// By the whole warp.
+pub(crate) unsafe fn by_one_lane(f: impl FnOnce()) {
+    f()
+}
+
+/// A warp is one thread here.
+pub(crate) fn meet_warp() {}
 
 /// One arrival.
 pub(crate) fn publish(full: Barrier) {

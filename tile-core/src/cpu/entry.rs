@@ -6,6 +6,7 @@ use std::{panic, thread, vec};
 use super::monitor::{Monitor, current, wait_until};
 use super::run::{Faults, Place, join};
 use crate::roles::{WarpGroup, warpgroup};
+use crate::supply::{Supplier, supplier};
 
 const CONSUMERS: [&str; 4] = ["first consumer", "second consumer", "third consumer", "fourth consumer"];
 
@@ -46,6 +47,36 @@ pub(crate) fn pair(
 ) {
     split(1, init, |s, monitor| {
         vec![
+            s.spawn(move || {
+                let _role = monitor.enter("first warpgroup");
+                // SAFETY: once for each warpgroup.
+                first(&mut unsafe { warpgroup(0, faults) })
+            }),
+            s.spawn(move || {
+                let _role = monitor.enter("second warpgroup");
+                // SAFETY: once for each warpgroup.
+                second(&mut unsafe { warpgroup(1, faults) })
+            }),
+        ]
+    })
+}
+
+/// Splits the block into a supplying warp and two warpgroups: see
+/// [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
+pub(crate) fn pair_supplied(
+    faults: Faults,
+    init: impl FnOnce(),
+    supply: impl FnOnce(&mut Supplier) + Send,
+    first: impl FnOnce(&mut WarpGroup) + Send,
+    second: impl FnOnce(&mut WarpGroup) + Send,
+) {
+    split(1, init, |s, monitor| {
+        vec![
+            s.spawn(move || {
+                let _role = monitor.enter("supplier");
+                // SAFETY: once a block.
+                supply(&mut unsafe { supplier(faults) })
+            }),
             s.spawn(move || {
                 let _role = monitor.enter("first warpgroup");
                 // SAFETY: once for each warpgroup.

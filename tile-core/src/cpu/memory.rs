@@ -6,6 +6,7 @@ use super::{AccElement, Barrier, RowValues, Wgmma, Width};
 use crate::element::Element;
 use crate::layout::{swizzle_128b, tile_offset};
 use crate::mma::Packed;
+use crate::pages::TmaGather;
 use crate::roles::WarpGroup;
 use crate::rows::AccRows;
 use crate::tma::{SPAN, TmaTile};
@@ -118,6 +119,42 @@ pub(crate) unsafe fn load<T: Element, const R: usize, const C: usize>(
     }
 }
 
+/// Copies rows, wherever their pages lie, as the copy engine does.
+///
+/// # Safety
+/// The tile of `rows` x `C` at `dst` is the caller's to write.
+pub(crate) unsafe fn gather<T: Element, const C: usize>(
+    dst: Smem,
+    from: &TmaGather<'_, T, C>,
+    rows: usize,
+    _: Barrier,
+) {
+    let in_chunk = 16 / size_of::<T>();
+    for first in (0..rows).step_by(from.high as usize) {
+        let (page, y) = from.at(first as u32);
+        for r in 0..from.high as usize {
+            for chunk in 0..C / in_chunk {
+                let c = from.x as usize + chunk * in_chunk;
+                let inside = if (page as u32) < from.raw.slabs && y as usize + r < from.raw.rows as usize {
+                    (from.raw.cols as usize).saturating_sub(c).min(in_chunk)
+                } else {
+                    0
+                };
+                let row = (y as usize + r) * from.raw.row_stride as usize;
+                let at = tile_offset(rows, first + r, chunk * 16);
+                // SAFETY: `inside` elements lie in the view; the chunk lies in the tile.
+                unsafe {
+                    let to = dst.ptr.add(at);
+                    let page = from.base.wrapping_add((page as usize).wrapping_mul(from.raw.slab_stride as usize));
+                    let from = page.wrapping_add(row + c);
+                    core::ptr::copy_nonoverlapping(from as *const u8, to, inside * size_of::<T>());
+                    to.add(inside * size_of::<T>()).write_bytes(0, 16 - inside * size_of::<T>());
+                }
+            }
+        }
+    }
+}
+
 /// As [`load`], into all `K` blocks of the cluster.
 ///
 /// # Safety
@@ -173,6 +210,20 @@ pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT
             unsafe { w.ptr.add(c * w.stride as usize + r).write(T::from_value(regs.as_ref()[r * N + c])) }
         }
     }
+}
+
+/// An address as a pointer: it was made of one by a cast, which exposed it.
+pub(crate) fn global<T>(address: u64) -> *mut T {
+    core::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// Element `i` of the table at `base`.
+///
+/// # Safety
+/// It is there, and nobody writes it during the launch.
+pub(crate) unsafe fn read_u32(base: u64, i: u32) -> u32 {
+    // SAFETY: the caller's.
+    unsafe { (base as *const u32).add(i as usize).read() }
 }
 
 /// Writes a value a row into the first column of a window, clipped.
@@ -243,7 +294,7 @@ pub(crate) unsafe fn read_row(_: &mut WarpGroup, base: Smem) -> AccRows {
 ///
 /// # Safety
 /// The tile is the caller's to write.
-pub(crate) unsafe fn zero_rows<T>(_: &mut WarpGroup, base: Smem, rows: usize, cols: usize, from: u32) {
+pub(crate) unsafe fn zero_rows<T, const THREADS: u32>(base: Smem, rows: usize, cols: usize, from: u32) {
     for slab in 0..cols * size_of::<T>() / SPAN {
         let at = slab * rows * SPAN + from as usize * SPAN;
         // SAFETY: inside the tile.

@@ -11,6 +11,7 @@ use crate::layout::{k_major_descriptor, mn_major_descriptor};
 use crate::mma::Packed;
 use crate::roles::{WarpGroup, warpgroup};
 use crate::shared::{Major, Right, Rows};
+use crate::supply::{Supplier, supplier};
 use crate::tma::SPAN;
 
 #[doc(hidden)]
@@ -146,6 +147,62 @@ pub(crate) fn pair(
     }
 }
 
+/// Splits the block into a supplying warp and two warpgroups: see
+/// [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
+#[inline(always)]
+pub(crate) fn pair_supplied(
+    faults: Faults,
+    init: impl FnOnce(),
+    supply: impl FnOnce(&mut Supplier),
+    first: impl FnOnce(&mut WarpGroup),
+    second: impl FnOnce(&mut WarpGroup),
+) {
+    if tid() == 0 {
+        init();
+        Barrier::publish_inits();
+    }
+    block_barrier();
+    // SAFETY: once for each.
+    unsafe {
+        match tid() / 128 {
+            0 => {
+                give_registers::<3>();
+                if tid() < 32 {
+                    supply(&mut supplier(faults));
+                }
+            }
+            1 => {
+                take_registers::<3>();
+                first(&mut warpgroup(0, faults));
+                leave();
+            }
+            _ => {
+                take_registers::<3>();
+                second(&mut warpgroup(1, faults));
+                leave();
+            }
+        }
+    }
+}
+
+/// `f` by one thread of the running warp.
+///
+/// # Safety
+/// By the whole warp.
+#[inline(always)]
+pub(crate) unsafe fn by_one_lane(f: impl FnOnce()) {
+    if tid() % 32 == 0 {
+        f()
+    }
+    warp_barrier();
+}
+
+/// The running warp meets.
+#[inline(always)]
+pub(crate) fn meet_warp() {
+    warp_barrier()
+}
+
 /// At the end of a warpgroup's role: waits for what a leaked group left in flight, and for stores that still read this
 /// block's memory.
 #[inline(always)]
@@ -153,6 +210,18 @@ fn leave() {
     super::wait::<0>();
     #[cfg(target_feature = "sm_90a")]
     wait_stores_read::<0>();
+}
+
+/// `f` by one thread of the block.
+///
+/// # Safety
+/// By the whole block.
+#[inline(always)]
+pub(crate) unsafe fn once_a_block(f: impl FnOnce()) {
+    if tid() == 0 {
+        f()
+    }
+    warp_barrier();
 }
 
 /// `f` by one thread of the running warpgroup.

@@ -32,6 +32,7 @@ pub(crate) use math::{max_nan, min_nan};
 pub use mma_sync::{BlockProduct, Split};
 pub use epilogue::AccElement;
 pub use smem::Smem;
+pub(crate) use smem::here;
 pub use wgmma::{MmaElement, Wgmma, Width};
 
 pub(crate) use barrier::*;

@@ -74,6 +74,58 @@ where
     }
 }
 
+/// # Safety
+/// By the whole warpgroup, whose window it is.
+#[inline(always)]
+pub(crate) unsafe fn store_full<const N: usize>(w: &Window<f32>, regs: &<Width<N> as Wgmma>::Regs)
+where
+    Width<N>: Wgmma,
+{
+    let (row, col) = accumulator_at(here(tid() % 128), 0);
+    let stride = w.stride as usize;
+    let corner = w.ptr.wrapping_add(row as usize * stride + col as usize);
+    let pairs = (w.ptr as u64 | w.stride * 4) % 8 == 0;
+    if w.rows >= STORE_ROWS as u32 && w.cols >= N as u32 && pairs {
+        // SAFETY: the window holds 64 x N elements.
+        Width::<N>::pairs(regs, |i, x, y| unsafe {
+            let p = corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8);
+            asm!("st.global.v2.f32 [{0}], {{{1}, {2}}};", in(reg64) p, in(reg32) x, in(reg32) y, options(nostack));
+        });
+    } else {
+        // predicated, not branched: see `store_64`
+        Width::<N>::pairs(regs, |i, x, y| {
+            let (r, c) = (row + (i % 2 * 8) as u32, col + (i / 2 * 8) as u32);
+            let p = corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8);
+            let left = if r < w.rows && c < w.cols { w.cols - c } else { 0 };
+            // SAFETY: only elements inside the window are written.
+            unsafe {
+                asm!("{{ .reg .pred p, q; setp.gt.u32 p, {1}, 0; setp.gt.u32 q, {1}, 1; @p st.global.f32 [{2}], {0}; @q st.global.f32 [{2}+4], {3}; }}",
+                    in(reg32) x, in(reg32) left, in(reg64) p, in(reg32) y, options(nostack));
+            }
+        });
+    }
+}
+
+/// The address of global memory as a pointer.
+#[inline(always)]
+pub(crate) fn global<T>(address: u64) -> *mut T {
+    address as *mut T
+}
+
+/// Element `i` of the table at `base`.
+///
+/// # Safety
+/// It is there, and nobody writes it during the launch.
+#[inline(always)]
+pub(crate) unsafe fn read_u32(base: u64, i: u32) -> u32 {
+    let v: u32;
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("ld.global.nc.b32 {0}, [{1}];", out(reg32) v, in(reg64) base + 4 * i as u64, options(pure, readonly, nostack))
+    }
+    v
+}
+
 /// Rounds an accumulator into the warpgroup's staging buffers, 64 rows and columns at a time, and has the copy engine
 /// store each.
 ///
@@ -313,13 +365,13 @@ pub(crate) unsafe fn read_row(_: &mut WarpGroup, base: Smem) -> AccRows {
 /// Zeroes rows `from..rows` of a shared tile, for products of any warpgroup to read once this one has met.
 ///
 /// # Safety
-/// By the whole warpgroup, whose tile it is.
+/// By `THREADS` threads (a warp or a warpgroup), whose tile it is.
 #[inline(always)]
-pub(crate) unsafe fn zero_rows<T>(_: &mut WarpGroup, base: Smem, rows: usize, cols: usize, from: u32) {
+pub(crate) unsafe fn zero_rows<T, const THREADS: u32>(base: Smem, rows: usize, cols: usize, from: u32) {
     let slabs = (cols * size_of::<T>() / SPAN) as u32;
     // 16 bytes at a time; the swizzle stays within a row of a slab
     let chunks = (rows as u32 - from) * slabs * 8;
-    let mut i = tid() % 128;
+    let mut i = tid() % THREADS;
     while i < chunks {
         let (row, slab, chunk) = (from + i / 8 / slabs, i / 8 % slabs, i % 8);
         let at = base.add(slab as usize * rows * SPAN + row as usize * SPAN + chunk as usize * 16);
@@ -327,7 +379,7 @@ pub(crate) unsafe fn zero_rows<T>(_: &mut WarpGroup, base: Smem, rows: usize, co
         unsafe {
             asm!("st.shared.v4.b32 [{0}], {{{1}, {1}, {1}, {1}}};", in(reg32) at.0, in(reg32) 0u32, options(nostack))
         }
-        i += 128;
+        i += THREADS;
     }
     fence_for_bulk();
 }

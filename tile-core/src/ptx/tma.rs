@@ -1,8 +1,9 @@
 //! The bulk tensor copy engine (PTX ISA, "cp.async.bulk.tensor").
 
 use super::sync::cluster_rank;
-use super::{Barrier, Smem};
-use crate::tma::TmaTile;
+use super::{Barrier, Smem, here};
+use crate::pages::TmaGather;
+use crate::tma::{SPAN, TmaTile};
 use core::arch::asm;
 
 /// Copies the box at (`column`, `row`) of a tile to `dst`, counting its bytes at `bar`.
@@ -69,6 +70,35 @@ pub(crate) unsafe fn multicast_box(dst: Smem, map: u64, x: u32, y: u32, bar: Bar
     unsafe {
         asm!("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [{0}], [{1}, {{{3}, {4}}}], [{2}], {5};",
             in(reg32) dst.0, in(reg64) map, in(reg32) bar.0.0, in(reg32) x, in(reg32) y, in(reg16) mask, options(nostack))
+    }
+}
+
+/// Copies `C` columns of `rows` rows, wherever their pages lie, to `dst`, counting their bytes at `bar`.
+///
+/// # Safety
+/// By one thread; the tile of `rows` x `C` at `dst` is free and 1024-byte aligned, and `bar` expects its bytes.
+#[inline(always)]
+pub(crate) unsafe fn gather<T, const C: usize>(dst: Smem, from: &TmaGather<'_, T, C>, rows: usize, bar: Barrier)
+where
+    T: crate::element::Element,
+{
+    let mut row = 0;
+    while row < rows as u32 {
+        let (page, y) = from.at(row);
+        // computed here: as variables of the loop, the addresses of all slabs would each take a register
+        let (at, column) = (dst.add(row as usize * SPAN).here(), here(from.x));
+        let mut slab = 0;
+        while slab < const { C * size_of::<T>() / SPAN } {
+            let to = at.add(slab * rows * SPAN);
+            let x = column + (slab * (SPAN / size_of::<T>())) as u32;
+            // SAFETY: the caller's; the box lies in the tile.
+            unsafe {
+                asm!("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [{0}], [{1}, {{{3}, {4}, {5}}}], [{2}];",
+                    in(reg32) to.0, in(reg64) from.map, in(reg32) bar.0.0, in(reg32) x, in(reg32) y, in(reg32) page, options(nostack))
+            }
+            slab += 1;
+        }
+        row += from.high;
     }
 }
 

@@ -1,0 +1,305 @@
+//! Decoding with multi-head latent attention (DeepSeek V2 and V3, absorbed form): `softmax(scale q K^T) V`, where a key has
+//! 576 elements and its value is the first 512 of them, over a paged cache.
+//!
+//! What a step needs beside its tensors is a plan ([`plan`]), made on the device from the lengths that lie there, once for
+//! all layers, and a workspace. Both are the caller's memory, of sizes that [`Problem`] says; a launch allocates nothing.
+//! All of it can be captured in a graph: replayed, it makes a new plan from what the lengths are then.
+
+use tilewright_core::element::{Element, bf16, f16};
+use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
+use tilewright_kernels::mla::plan::{combine, plan as make_plan};
+use tilewright_kernels::mla::{PART_WORDS, ROWS, decode as kernel};
+
+/// Elements of a key.
+pub const KEY: usize = 576;
+/// Elements of a value: the first of a key.
+pub const VALUE: usize = 512;
+
+/// The extents of a step, and among how many parts its work is shared out.
+///
+/// ```
+/// use tilewright::ops::mla::Problem;
+/// use tilewright::prelude::*;
+///
+/// let problem = Problem::on(&Device::cpu(), 3, 128, 1)?;
+/// assert!(problem.workspace_bytes() > 0 && problem.plan_words() > 3);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    requests: usize,
+    heads: usize,
+    queries: usize,
+    parts: usize,
+}
+
+impl Problem {
+    /// A step of `requests`, each of `queries` positions (1 to 4, the last of the request) with `heads` heads (1 to 128),
+    /// shared out so that it fills `device`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for other numbers.
+    pub fn on(device: &Device, requests: usize, heads: usize, queries: usize) -> Result<Self> {
+        let blocks = (heads * queries.min(4)).div_ceil(ROWS as usize).max(1);
+        Self::with_parts(requests, heads, queries, (device.multiprocessors() as usize / blocks).max(1))
+    }
+    /// The same, shared out among `parts` (1 to 4096).
+    ///
+    /// # Errors
+    /// As for [`on`](Self::on).
+    pub fn with_parts(requests: usize, heads: usize, queries: usize, parts: usize) -> Result<Self> {
+        let wrong = |arg, expected: &str, found: usize| {
+            Err(Error::Shape { arg, expected: expected.into(), found: found.to_string() })
+        };
+        if !(1..=128).contains(&heads) {
+            return wrong("heads", "1 to 128 heads", heads);
+        }
+        if !(1..=4).contains(&queries) {
+            return wrong("queries", "1 to 4 query positions", queries);
+        }
+        if !(1..=4096).contains(&parts) {
+            return wrong("parts", "1 to 4096 parts", parts);
+        }
+        if requests > 1 << 20 {
+            return wrong("requests", "at most 2^20 requests", requests);
+        }
+        Ok(Problem { requests, heads, queries, parts })
+    }
+    fn rows(&self) -> usize {
+        self.heads * self.queries
+    }
+    fn row_blocks(&self) -> usize {
+        self.rows().div_ceil(ROWS as usize)
+    }
+    fn tickets(&self) -> usize {
+        self.parts * self.row_blocks()
+    }
+    /// Elements of a plan.
+    #[must_use]
+    pub fn plan_words(&self) -> usize {
+        1 + PART_WORDS as usize * self.parts + 3 * self.requests
+    }
+    /// Elements of a workspace: two tiles for each part and 64 rows, and their statistics.
+    #[must_use]
+    pub fn workspace_len(&self) -> usize {
+        2 * self.tickets() * ROWS as usize * (VALUE + 1)
+    }
+    /// Bytes of a workspace.
+    #[must_use]
+    pub fn workspace_bytes(&self) -> usize {
+        4 * self.workspace_len()
+    }
+}
+
+/// The tables of a plan.
+struct Tables<V> {
+    summary: V,
+    parts: V,
+    owners: V,
+    ranges: V,
+}
+
+macro_rules! tables {
+    ($problem:expr, $plan:expr) => {{
+        let (summary, rest) = $plan.split_at(0, 1)?;
+        let (parts, rest) = rest.split_at(0, PART_WORDS as usize * $problem.parts)?;
+        let (owners, ranges) = rest.split_at(0, $problem.requests)?;
+        Tables { summary, parts, owners, ranges }
+    }};
+}
+
+fn extents<const R: usize>(arg: &'static str, expected: [usize; R], found: [usize; R]) -> Result<()> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::Shape { arg, expected: format!("{expected:?}"), found: format!("{found:?}") })
+}
+
+/// Shares out the work of a step, for [`decode`] of any number of layers. `lengths` says how many keys each request has:
+/// those beyond `capacity`, the most that a row of the page table names, do not count, and fewer than none are none.
+///
+/// # Errors
+/// [`Error::Shape`] where extents disagree, [`Error::Device`], and what [`Launch::launch`] says.
+pub fn plan(
+    stream: &Stream,
+    problem: &Problem,
+    lengths: TensorView<'_, i32, 1>,
+    capacity: usize,
+    plan: TensorViewMut<'_, u32, 1>,
+) -> Result<()> {
+    extents("lengths", [problem.requests], lengths.extents())?;
+    extents("plan", [problem.plan_words()], plan.extents())?;
+    let Tables { summary, parts, owners, ranges } = tables!(problem, plan);
+    let capacity = u32::try_from(capacity.min(i32::MAX as usize)).unwrap_or(i32::MAX as u32);
+    make_plan::launch(
+        stream,
+        (
+            summary.reshape([1, 1])?.tiles_mut().arg("plan")?,
+            parts.reshape([problem.parts, PART_WORDS as usize])?.tiles_mut().arg("plan")?,
+            owners.reshape([problem.requests, 1])?.tiles_mut().arg("plan")?,
+            ranges.reshape([problem.requests, 2])?.tiles_mut().arg("plan")?,
+            lengths.reshape([problem.requests, 1])?.tiles().arg("lengths")?,
+            capacity,
+        ),
+    )
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// An element type of queries and cache: f16 or bf16. Sealed.
+pub trait Latent: Element<Value = f32> + sealed::Sealed {
+    #[doc(hidden)]
+    fn launch(stream: &Stream, problem: &Problem, a: Args<'_, Self>) -> Result<()>;
+}
+
+/// The tensors of a step of one layer.
+pub struct Args<'a, T: Element> {
+    /// `[requests, queries, heads, 576]`, without gaps.
+    pub q: TensorView<'a, T, 4>,
+    /// `[pages, rows of a page, 576]`: a page has a multiple of 16 rows.
+    pub cache: TensorView<'a, T, 3>,
+    /// `[requests, pages of a request at most]`: the numbers of each request's pages. Entries past a request's end may be
+    /// anything; one in use that is not a page's number reads as zeros and is reported as [`Error::Kernel`] by the next
+    /// wait for the device (on the CPU, by the launch).
+    pub table: TensorView<'a, i32, 2>,
+    /// `[requests]`: keys of each request.
+    pub lengths: TensorView<'a, i32, 1>,
+    /// What logits are multiplied by.
+    pub scale: f32,
+    /// What [`plan`] made of these lengths.
+    pub plan: TensorView<'a, u32, 1>,
+    /// Scratch: [`Problem::workspace_len`] elements. What it holds before and after is of no matter.
+    pub workspace: TensorViewMut<'a, f32, 1>,
+    /// `[requests, queries, heads, 512]`, without gaps.
+    pub out: TensorViewMut<'a, T, 4>,
+    /// `[requests, queries, heads]`, without gaps: the natural logarithm of each sum of exponentials.
+    pub lse: TensorViewMut<'a, f32, 3>,
+}
+
+/// One step of one layer: for query position `t` of a request with `n` keys, over its first `n - queries + 1 + t` keys.
+/// Without keys, `out` is 0 and `lse` minus infinity. Sums are f32; the same inputs and plan give the same bits.
+///
+/// The lengths must be those that the plan was made of. If they are not, the result is that of neither, but nothing is
+/// read or written outside these tensors.
+///
+/// # Errors
+/// [`Error::Shape`] where extents disagree, [`Error::Stride`], [`Error::Alignment`] where the copy engine can not read `q`
+/// or `cache`, [`Error::Device`], [`Error::NoImageFor`] on a GPU that is not of compute capability 9.0, and what
+/// [`Launch::launch`] says.
+///
+/// ```
+/// use tilewright::ops::mla::{Args, Problem, decode, plan};
+/// use tilewright::prelude::*;
+///
+/// let stream = Device::cpu().stream()?;
+/// let problem = Problem::on(&stream.device(), 1, 2, 1)?;
+/// // one request of one key, in page 1 of 2: its value is the result
+/// let q = Tensor::<bf16, 4>::zeros(&stream, [1, 1, 2, 576])?;
+/// let cache = Tensor::<bf16, 3>::full(&stream, [2, 16, 576], bf16::from_value(3.0))?;
+/// let table = Tensor::<i32, 2>::from_slice(&stream, [1, 1], &[1])?;
+/// let lengths = Tensor::<i32, 1>::from_slice(&stream, [1], &[1])?;
+/// let mut words = Tensor::<u32, 1>::zeros(&stream, [problem.plan_words()])?;
+/// let mut workspace = Tensor::<f32, 1>::zeros(&stream, [problem.workspace_len()])?;
+/// let mut out = Tensor::<bf16, 4>::zeros(&stream, [1, 1, 2, 512])?;
+/// let mut lse = Tensor::<f32, 3>::zeros(&stream, [1, 1, 2])?;
+/// plan(&stream, &problem, lengths.view(), 16, words.view_mut())?;
+/// let args = Args {
+///     q: q.view(),
+///     cache: cache.view(),
+///     table: table.view(),
+///     lengths: lengths.view(),
+///     scale: 1.0,
+///     plan: words.view(),
+///     workspace: workspace.view_mut(),
+///     out: out.view_mut(),
+///     lse: lse.view_mut(),
+/// };
+/// decode(&stream, &problem, args)?;
+/// assert!(out.to_vec(&stream)?.iter().all(|x| x.to_value() == 3.0));
+/// # Ok::<(), Error>(())
+/// ```
+pub fn decode<T: Latent>(stream: &Stream, problem: &Problem, args: Args<'_, T>) -> Result<()> {
+    let Problem { requests, heads, queries, .. } = *problem;
+    extents("q", [requests, queries, heads, KEY], args.q.extents())?;
+    extents("lengths", [requests], args.lengths.extents())?;
+    extents("plan", [problem.plan_words()], args.plan.extents())?;
+    extents("workspace", [problem.workspace_len()], args.workspace.extents())?;
+    extents("out", [requests, queries, heads, VALUE], args.out.extents())?;
+    extents("lse", [requests, queries, heads], args.lse.extents())?;
+    let [pages, page_rows, key] = args.cache.extents();
+    if page_rows == 0 || page_rows % 16 != 0 || key != KEY {
+        return Err(Error::Shape {
+            arg: "cache",
+            expected: format!("pages of a multiple of 16 rows of {KEY}"),
+            found: format!("{pages} x {page_rows} x {key}"),
+        });
+    }
+    let [table_rows, columns] = args.table.extents();
+    extents("table", [requests, columns], [table_rows, columns])?;
+    if requests == 0 {
+        return Ok(());
+    }
+    T::launch(stream, problem, args)
+}
+
+macro_rules! latent {
+    ($t:ty) => {
+        impl sealed::Sealed for $t {}
+        impl Latent for $t {
+            #[inline] // a program pays for the types it uses alone
+            fn launch(stream: &Stream, problem: &Problem, mut a: Args<'_, $t>) -> Result<()> {
+                let Problem { requests, heads, queries, .. } = *problem;
+                let (rows, tickets) = (problem.rows(), problem.tickets());
+                let Tables { parts: plan, owners, ranges, .. } = tables!(problem, a.plan);
+                let (mut parts, mut part_lse) = a.workspace.split_at(0, 2 * tickets * ROWS as usize * VALUE)?;
+                let [_, page_rows, _] = a.cache.extents();
+                let [_, columns] = a.table.extents();
+                let capacity =
+                    u32::try_from(columns.saturating_mul(page_rows)).unwrap_or(u32::MAX).min(i32::MAX as u32);
+                let owners = owners.reshape([requests, 1])?.tiles().arg("plan")?;
+                let (group, count) = (problem.row_blocks() as u32, tickets as u32);
+                kernel::paged::<$t>::launch(
+                    stream,
+                    (
+                        parts.reborrow().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles_mut()?.in_runs(
+                            part_lse.reborrow().reshape([2 * tickets * ROWS as usize, 1])?.tiles_mut()?,
+                            2,
+                            count,
+                        ),
+                        a.out.reborrow().reshape([requests, rows, VALUE]).arg("out")?.tiles_mut()?.owned_by(
+                            a.lse.reborrow().reshape([requests, rows, 1]).arg("lse")?.tiles_mut()?,
+                            owners,
+                            group,
+                            count,
+                        ),
+                        a.q.reshape([requests * rows, KEY]).arg("q")?.tma_tiles().arg("q")?,
+                        a.cache.tma_pages().arg("cache")?,
+                        a.table.tiles().arg("table")?,
+                        a.lengths.reshape([requests, 1])?.tiles().arg("lengths")?,
+                        plan.reshape([problem.parts, PART_WORDS as usize])?.tiles()?,
+                        group,
+                        capacity,
+                        heads as u32,
+                        queries as u32,
+                        a.scale * std::f32::consts::LOG2_E,
+                    ),
+                )?;
+                combine::<$t>::launch(
+                    stream,
+                    (
+                        a.out.reshape([requests, rows, VALUE])?.tiles_mut().arg("out")?,
+                        a.lse.reshape([requests, rows, 1])?.tiles_mut().arg("lse")?,
+                        parts.view().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles()?,
+                        part_lse.view().reshape([2 * tickets * ROWS as usize, 1])?.tiles()?,
+                        ranges.reshape([requests, 2])?.tiles()?,
+                        rows as u32,
+                    ),
+                )
+            }
+        }
+    };
+}
+latent!(f16);
+latent!(bf16);

@@ -51,8 +51,9 @@ pub fn plan(
         total = total.saturating_add(keys(lengths.element(&mut cta, r, 0), capacity).div_ceil(BLOCK) + REQUEST_COST);
         r += 1;
     }
-    // each cut costs a request's price once more, and at most one block by being even
-    let share = (total / count.max(1)).saturating_add(REQUEST_COST + 2);
+    // a cut costs a request's price once more; a part that is cut takes that much more than its share of the total, and one
+    // that ends before a request that it has no room for takes that much less
+    let share = total.div_ceil(count.max(1)).saturating_add(REQUEST_COST);
     let (mut words, mut owners, mut ranges) = (parts.into_iter(), owners.into_iter(), ranges.into_iter());
     let (mut request, mut done, mut first_part, mut used) = (0, 0, 0, 0);
     let mut part = 0;
@@ -64,18 +65,19 @@ pub fn plan(
         while request < requests {
             let keys = keys(lengths.element(&mut cta, request, 0), capacity);
             let rest = keys.div_ceil(BLOCK) - done;
-            if rest.saturating_add(REQUEST_COST) > left {
-                let take = left.saturating_sub(REQUEST_COST) & !1;
-                if take > 0 {
+            // rounded up, so that the last part is not left with what others could not take
+            let room = left.saturating_sub(REQUEST_COST).saturating_add(1) & !1;
+            if rest > room || left < REQUEST_COST {
+                if room > 0 {
                     if done == 0 {
                         first_part = part;
                     }
-                    done += take;
+                    done += room;
                     (last, end, empty) = (request, done * BLOCK, false);
                 }
                 break;
             }
-            left -= rest + REQUEST_COST;
+            left = left.saturating_sub(rest + REQUEST_COST);
             (last, end, empty) = (request, keys, false);
             let whole = done == 0;
             put(&mut cta, &mut owners, if whole { part } else { NOBODY });

@@ -267,8 +267,8 @@ fn two_blocks_share_a_row() {
         let w = weight::<f32>(cols, DENSE);
         let mut y = Matrix::<f32>::new(1, rows, cols, lie);
         let args = (x.row_tiles(), w.row_tiles(), y.row_tiles_mut(), EPS, 0.0);
-        backend::run::<rmsnorm::pairs::plain<f32, f32>>(args, rows as u32).unwrap();
-        check(&x, &w, &y, &format!("pairs {rows}x{cols}"));
+        backend::run::<rmsnorm::clusters::plain<f32, f32>>(args, rows as u32).unwrap();
+        check(&x, &w, &y, &format!("clusters {rows}x{cols}"));
     }
 }
 

@@ -4,7 +4,7 @@ use tilewright_core::element::{Element, bf16, f16};
 use tilewright_core::schedule::Strips;
 use tilewright_host::{Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::__row_tiles;
-use tilewright_kernels::rmsnorm::{long, pairs, rows, wide};
+use tilewright_kernels::rmsnorm::{clusters, long, rows, wide};
 
 mod sealed {
     pub trait Sealed<W> {}
@@ -224,7 +224,7 @@ macro_rules! normed {
         }
         let clusters = [None, Some((9, 0))].contains(&$s.device().compute_capability());
         if clusters && ($x.extents()[1] > 16384 && $x.extents()[1] <= 65536) {
-            return pairs::plain::<$t, $w>::launch($s, normed!(@args $x $weight $y $c));
+            return clusters::plain::<$t, $w>::launch($s, normed!(@args $x $weight $y $c));
         }
     };
     (@args $x:ident $weight:ident $y:ident $c:ident) => {

@@ -290,8 +290,7 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
     #[inline(always)]
     fn fold_rows<F: Fold<V>, const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<V, M, THREADS> {
         // SAFETY: the whole block is here: its token is borrowed exclusively.
-        let values =
-            unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) };
+        let values = unsafe { backend::fold_rows::<F, V, THREADS, C, M, N>(&mut cta.scratch, &self.values, self.cols) };
         PerRow { values }
     }
 

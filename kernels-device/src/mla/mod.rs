@@ -4,7 +4,6 @@ use tilewright::prelude::*;
 
 pub mod decode;
 pub mod plan;
-pub mod seesaw;
 
 /// Keys of a block.
 pub const BLOCK: u32 = 64;

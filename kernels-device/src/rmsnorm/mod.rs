@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`rows::plain`](fn@rows::plain), [`rows::residual`](fn@rows::residual) | columns, at most 32768 (`f32`: 16384) | [one for each width](crate::tiles) | 128-1024 |
 //! | [`long::plain`](fn@long::plain) | columns, at most 65536 (`f32`: 32768), all accesses of 16 bytes | 1 x 65536, 1 x 32768 | 1024 |
-//! | [`pairs::plain`](fn@pairs::plain) | columns of `f32`, at most 65536, by two blocks of a cluster | 1 x 65536 | 1024 |
+//! | [`clusters::plain`](fn@clusters::plain) | columns of `f32`, at most 65536, by four blocks of a cluster | 1 x 65536 | 1024 |
 //! | [`wide::plain`](fn@wide::plain), [`wide::residual`](fn@wide::residual) | columns, any number | 1 x 8192 or 1 x 4096, in two passes | 512; 256 |
 //! | [`channels::channels`](fn@channels::channels) | rows of each slab, as many as a tile has | 256 or 1024 x 64 bytes | 256; 512 |
 //!
@@ -26,8 +26,8 @@
 //! Disjointness: outputs hand each tile, part or strip to one block.
 
 pub mod channels;
+pub mod clusters;
 pub mod long;
-pub mod pairs;
 pub mod rows;
 pub mod wide;
 

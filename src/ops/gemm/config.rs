@@ -94,13 +94,8 @@ impl Config {
     /// Every configuration that was built.
     pub fn all() -> impl Iterator<Item = Config> {
         let decode = Decode::ALL.iter().map(|d| Config::Decode(*d));
-        let others = [
-            Config::PingPong,
-            Config::Cooperative,
-            Config::Portable,
-            Config::PortableSmall,
-            Config::PortableWide,
-        ];
+        let others =
+            [Config::PingPong, Config::Cooperative, Config::Portable, Config::PortableSmall, Config::PortableWide];
         others.into_iter().chain(decode)
     }
     /// Whether it needs what [`Path::Hopper`](super::Path::Hopper) needs.

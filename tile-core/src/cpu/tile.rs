@@ -182,9 +182,8 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
     // SAFETY: the caller's.
     let (w, b) = unsafe { (fetch_tile::<W, L, true, M, N>(rows.0), fetch_tile::<W, L, true, M, N>(rows.1)) };
     let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
-    let values = all.map(|(i, (&x, (&w, &b)))| {
-        T::from_value(f(x, (w, b), (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value()
-    });
+    let values =
+        all.map(|(i, (&x, (&w, &b)))| T::from_value(f(x, (w, b), (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value());
     Words(values.collect())
 }
 
@@ -307,9 +306,7 @@ pub(crate) unsafe fn combine_columns<
     // SAFETY: the caller's.
     let (w, b) = unsafe { (load_column::<W, L, M, N>(columns.0), load_column::<W, L, M, N>(columns.1)) };
     let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
-    let values = all.map(|(i, (&x, (&w, &b)))| {
-        T::from_value(f(x, (w, b), per_column.0[i % N])).to_value()
-    });
+    let values = all.map(|(i, (&x, (&w, &b)))| T::from_value(f(x, (w, b), per_column.0[i % N])).to_value());
     Words(values.collect())
 }
 

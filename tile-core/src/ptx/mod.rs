@@ -26,11 +26,11 @@ pub use barrier::Barrier;
 pub use dot::DotElement;
 pub use element::Pack16;
 pub use entry::{__asm, BelongsToItsToken, Faults, NotShared, Place, finish, shared_at};
+pub use epilogue::AccElement;
 pub use math::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub use mma_sync::{BlockProduct, Split};
-pub use epilogue::AccElement;
 pub use smem::Smem;
 pub(crate) use smem::here;
 pub use wgmma::{MmaElement, Wgmma, Width};

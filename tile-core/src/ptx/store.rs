@@ -74,38 +74,6 @@ where
     }
 }
 
-/// # Safety
-/// By the whole warpgroup, whose window it is.
-#[inline(always)]
-pub(crate) unsafe fn store_full<const N: usize>(w: &Window<f32>, regs: &<Width<N> as Wgmma>::Regs)
-where
-    Width<N>: Wgmma,
-{
-    let (row, col) = accumulator_at(here(tid() % 128), 0);
-    let stride = w.stride as usize;
-    let corner = w.ptr.wrapping_add(row as usize * stride + col as usize);
-    let pairs = (w.ptr as u64 | w.stride * 4) % 8 == 0;
-    if w.rows >= STORE_ROWS as u32 && w.cols >= N as u32 && pairs {
-        // SAFETY: the window holds 64 x N elements.
-        Width::<N>::pairs(regs, |i, x, y| unsafe {
-            let p = corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8);
-            asm!("st.global.v2.f32 [{0}], {{{1}, {2}}};", in(reg64) p, in(reg32) x, in(reg32) y, options(nostack));
-        });
-    } else {
-        // predicated, not branched: see `store_64`
-        Width::<N>::pairs(regs, |i, x, y| {
-            let (r, c) = (row + (i % 2 * 8) as u32, col + (i / 2 * 8) as u32);
-            let p = corner.wrapping_add(i % 2 * 8 * stride + i / 2 * 8);
-            let left = if r < w.rows && c < w.cols { w.cols - c } else { 0 };
-            // SAFETY: only elements inside the window are written.
-            unsafe {
-                asm!("{{ .reg .pred p, q; setp.gt.u32 p, {1}, 0; setp.gt.u32 q, {1}, 1; @p st.global.f32 [{2}], {0}; @q st.global.f32 [{2}+4], {3}; }}",
-                    in(reg32) x, in(reg32) left, in(reg64) p, in(reg32) y, options(nostack));
-            }
-        });
-    }
-}
-
 /// The address of global memory as a pointer.
 #[inline(always)]
 pub(crate) fn global<T>(address: u64) -> *mut T {

@@ -79,7 +79,11 @@ fn widen<T: Element<Value = f32>>(v: &[T]) -> Vec<f64> {
 /// Whether a configuration takes a product.
 pub fn takes<T: Factor>(stream: &Stream, config: Config, k: usize) -> bool {
     let hopper = stream.device().compute_capability() == Some((9, 0));
-    config.path() == Path::Portable || hopper && T::DTYPE != DType::F32 && k.is_multiple_of(8)
+    let halves = T::DTYPE != DType::F32;
+    match config {
+        Config::PortableWide => halves,
+        _ => config.path() == Path::Portable || hopper && halves && k.is_multiple_of(8),
+    }
 }
 
 /// Runs `launch` four times on an output with a row more on each side, and compares it with f64.

@@ -72,7 +72,7 @@ fn table(run: &Value, out: &mut String) -> Option<()> {
 fn is_headline(row: &Value) -> bool {
     let shape = row.get("shape").and_then(Value::as_str).unwrap_or_default();
     let dtype = row.get("dtype").and_then(Value::as_str).unwrap_or_default();
-    shape == "host" || dtype == "bf16" && ["4096x4096x4096", "8192x8192x8192", "32768x4096"].contains(&shape)
+    shape == "host" || dtype == "bf16" && ["4096x4096x4096", "8192x8192x8192", "32768x4096", "128/128/4096"].contains(&shape)
 }
 
 fn lines(rows: &[&Value], out: &mut String) -> Option<()> {
@@ -105,7 +105,7 @@ fn rate(op: &str, dtype: &str, shape: &str, us: f64) -> Option<String> {
     };
     match *extents.as_slice() {
         [m, n, k] => Some(format!("{:.0} TFLOP/s", 2e-6 * m * n * k / us)),
-        [m, n] => {
+        [m, n] if ["rmsnorm", "layernorm", "softmax"].iter().any(|name| op.starts_with(name)) => {
             let passes = if op.ends_with("residual") { 4.0 } else { 2.0 };
             Some(format!("{:.0} GB/s", passes * m * n * size / us * 1e-3))
         }

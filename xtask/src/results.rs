@@ -72,7 +72,8 @@ fn table(run: &Value, out: &mut String) -> Option<()> {
 fn is_headline(row: &Value) -> bool {
     let shape = row.get("shape").and_then(Value::as_str).unwrap_or_default();
     let dtype = row.get("dtype").and_then(Value::as_str).unwrap_or_default();
-    shape == "host" || dtype == "bf16" && ["4096x4096x4096", "8192x8192x8192", "32768x4096", "128/128/4096"].contains(&shape)
+    shape == "host"
+        || dtype == "bf16" && ["4096x4096x4096", "8192x8192x8192", "32768x4096", "128/128/4096"].contains(&shape)
 }
 
 fn lines(rows: &[&Value], out: &mut String) -> Option<()> {

@@ -14,9 +14,8 @@
 //!
 //! **Bytes that must move**: every element read once and written once; in the residual form `x` and `r` read, `r'` and `y`
 //! written. The weight comes from the L1 and L2 caches. Share of a device copy of the same bytes, NVIDIA H200, bf16, in
-//! rows x columns: 0.93 at 32768 x 4096, 0.96 at 4096 x 7168, 0.97 at 99840 x 128, 0.96 at 24960 x 512, 0.94 at 8192 x
-//! 16384, 0.92 at 2048 x 65536; with residual 0.93 at 32768 x 4096 and at 4096 x 7168. The table, and an earlier run of
-//! the same forms that gave up to 0.05 more, are in docs/kernels/rmsnorm.md.
+//! rows x columns: 0.98 at 32768 x 4096, 4096 x 7168, 99840 x 128 and 24960 x 512, 0.95 at 4096 x 32768; with residual 0.96
+//! at 32768 x 4096, 0.98 at 4096 x 7168. All of them: benches/results; how they came about: docs/kernels/rmsnorm.md.
 //!
 //! A row stays in registers between the sum and the scaling, so memory is read once (but by the wide kernels, which read
 //! a second time, mostly from the L2 cache). It is held as elements, not as values: 16 bits each where they have 16.

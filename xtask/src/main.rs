@@ -26,7 +26,7 @@ cargo xtask <command>
   ptxas          assemble every shipped image: no spills, no stack, no warnings, the expected barriers
   scan           look for convergent instructions in the vocabulary's inline assembly
   tsan           run the CPU backend's tests under ThreadSanitizer
-  results        make the README's table from benches/results
+  results        make the README's summary, docs/results.md and the plots from benches/results
   adapters       build and test the adapters for cudarc, cust and candle
   consumer       build a package that depends on tilewright, from nothing, time it and run it
 ";

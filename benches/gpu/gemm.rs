@@ -60,9 +60,12 @@ pub fn check(stream: &Stream, o: &Options) -> Result<bool, Error> {
     let mut right = true;
     let mut cases = 0;
     for &(m, n, k) in shapes {
-        right &= case::<bf16>(stream, m, n, k, &mut cases)?;
-        right &= case::<f16>(stream, m, n, k, &mut cases)?;
-        right &= case::<f32>(stream, m, n, k, &mut cases)?;
+        right &= case::<bf16>(stream, o, [m, n, k], &mut cases)?;
+        right &= case::<f16>(stream, o, [m, n, k], &mut cases)?;
+        right &= case::<f32>(stream, o, [m, n, k], &mut cases)?;
+        if o.config.is_some() {
+            continue;
+        }
         right &= fused::<bf16>(stream, m, n, k, &mut cases)?;
         right &= fused::<f16>(stream, m, n, k, &mut cases)?;
         right &= fused::<f32>(stream, m, n, k, &mut cases)?;
@@ -117,13 +120,14 @@ fn compare<T: Factor>(
     Ok(right)
 }
 
-fn case<T: Factor>(stream: &Stream, m: usize, n: usize, k: usize, cases: &mut usize) -> Result<bool, Error> {
+fn case<T: Factor>(stream: &Stream, o: &Options, [m, n, k]: [usize; 3], cases: &mut usize) -> Result<bool, Error> {
     let (a, b) = (normal::<T>(m * k, 1), normal::<T>(n * k, 2));
     let da = Tensor::from_slice(stream, [m, k], &a)?;
     let db = Tensor::from_slice(stream, [n, k], &b)?;
     let reference = Reference::product(&widen(&a), &widen(&b), m, n, k);
     let mut right = true;
-    for config in Config::all().filter(|c| takes::<T>(stream, *c, k)) {
+    let wanted = |c: &Config| o.config.as_ref().is_none_or(|name| *name == c.to_string());
+    for config in Config::all().filter(|c| wanted(c) && takes::<T>(stream, *c, k)) {
         *cases += 1;
         right &= compare::<T>(stream, [m, n, k], &config.to_string(), &reference, |c| {
             gemm_with(config, stream, da.view(), db.view(), c)

@@ -27,14 +27,15 @@ use std::process::ExitCode;
 use report::Report;
 use tilewright::prelude::*;
 
-const USAGE: &str =
-    "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|mla|launch] [--tune FILE] [--json FILE] [--commit HASH]";
+const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|mla|launch] [--config NAME] [--tune FILE] [--json FILE] [--commit HASH]";
 
 #[derive(Default)]
 pub struct Options {
     quick: bool,
     check: bool,
     only: Option<String>,
+    /// of products, this configuration alone
+    config: Option<String>,
     json: Option<String>,
     tune: Option<String>,
     commit: Option<String>,
@@ -48,6 +49,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--quick" => o.quick = true,
             "--check" => o.check = true,
             "--only" => o.only = Some(value()?),
+            "--config" => o.config = Some(value()?),
             "--tune" => o.tune = Some(value()?),
             "--json" => o.json = Some(value()?),
             "--commit" => o.commit = Some(value()?),

@@ -34,7 +34,7 @@ pub struct Options {
     quick: bool,
     check: bool,
     only: Option<String>,
-    /// of products, this configuration alone
+    /// of products, this configuration alone, or `fused`: those that come with an epilogue
     config: Option<String>,
     json: Option<String>,
     tune: Option<String>,

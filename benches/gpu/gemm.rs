@@ -127,7 +127,7 @@ fn case<T: Factor>(stream: &Stream, o: &Options, [m, n, k]: [usize; 3], cases: &
     let db = Tensor::from_slice(stream, [n, k], &b)?;
     let reference = Reference::product(&widen(&a), &widen(&b), m, n, k);
     let mut right = true;
-    let wanted = |c: &Config| o.config.as_ref().is_none_or(|name| *name == c.to_string());
+    let wanted = |c: &Config| o.config.as_ref().is_none_or(|names| names.split(',').any(|name| name == c.to_string()));
     for config in Config::all().filter(|c| wanted(c) && takes::<T>(stream, *c, k)) {
         *cases += 1;
         right &= compare::<T>(stream, [m, n, k], &config.to_string(), &reference, |c| {

@@ -27,14 +27,14 @@ use std::process::ExitCode;
 use report::Report;
 use tilewright::prelude::*;
 
-const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|mla|launch] [--config NAME] [--tune FILE] [--json FILE] [--commit HASH]";
+const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|mla|launch] [--config NAME,..] [--tune FILE] [--json FILE] [--commit HASH]";
 
 #[derive(Default)]
 pub struct Options {
     quick: bool,
     check: bool,
     only: Option<String>,
-    /// of products, this configuration alone, or `fused`: those that come with an epilogue
+    /// of products, these configurations alone, or `fused`: those that come with an epilogue
     config: Option<String>,
     json: Option<String>,
     tune: Option<String>,

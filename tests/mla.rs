@@ -85,8 +85,8 @@ impl<T: Latent> Case<T> {
         plan(&stream, &problem, lengths.view(), self.columns * self.page_rows, words.view_mut()).unwrap();
         let inside = 1..requests + 1;
         let args = Args {
-            q: q.view(),
-            cache: cache.view(),
+            q: q.view().into(),
+            cache: cache.view().into(),
             table: table.view(),
             lengths: lengths.view(),
             scale: self.scale,
@@ -296,8 +296,8 @@ fn a_senseless_plan_harms_nothing() {
         let mut out = Tensor::<bf16, 4>::full(&stream, [5, 1, 4, VALUE], bf16::from_value(7.0)).unwrap();
         let mut lse = Tensor::<f32, 3>::zeros(&stream, [3, 1, 4]).unwrap();
         let args = Args {
-            q: q.view(),
-            cache: cache.view(),
+            q: q.view().into(),
+            cache: cache.view().into(),
             table: table.view(),
             lengths: lengths.view(),
             scale: 0.1,

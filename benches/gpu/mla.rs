@@ -85,8 +85,8 @@ fn one<T: Latent>(stream: &Stream, c: &Case) -> Result<bool, Error> {
         let mut dlse = Tensor::<f32, 3>::full(stream, [requests, queries, heads], f32::NAN)?;
         plan(stream, &problem, dlengths.view(), columns * page_rows, words.view_mut())?;
         let args = Args {
-            q: dq.view(),
-            cache: dcache.view(),
+            q: dq.view().into(),
+            cache: dcache.view().into(),
             table: dtable.view(),
             lengths: dlengths.view(),
             scale,
@@ -185,8 +185,8 @@ fn time_shape<T: Latent>(
         let (q, cache, outputs) = &data[set];
         let (workspace, out, lse) = &mut *outputs.borrow_mut();
         let args = Args {
-            q: q.view(),
-            cache: cache.view(),
+            q: q.view().into(),
+            cache: cache.view().into(),
             table: table.view(),
             lengths: lengths.view(),
             scale: 1.0 / (KEY as f32).sqrt(),

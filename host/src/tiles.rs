@@ -9,6 +9,7 @@ use tilewright_core::__private::{RawRows, RawView, TensorMapRequest};
 use tilewright_core::element::Element;
 use tilewright_core::pages::TmaPages;
 use tilewright_core::row_tiles::{RowTiles, RowTilesMut};
+use tilewright_core::scatter::ScatterRows;
 use tilewright_core::tma::{TensorMap, TmaTiles, TmaTilesMut};
 use tilewright_core::view::{Tiles, TilesMut};
 
@@ -92,6 +93,35 @@ impl<'a, T: Element> TensorView<'a, T, 3> {
         let map = tensor_map(&self.place, &raw, request)?;
         // SAFETY: as for `tiles`; the map is what was asked for.
         Ok(unsafe { TmaPages::from_raw(self.as_ptr(), raw, map, self.place.provenance()) })
+    }
+}
+
+impl<'a, T: Element> TensorViewMut<'a, T, 3> {
+    /// The view as a stack of pages of rows of `N` columns, of which a kernel writes those that a list on the device names.
+    /// The launch shares out `tickets` pieces of work among its blocks.
+    ///
+    /// # Errors
+    /// As [`TensorView::tiles`]; [`Error::Shape`] for other than `N` columns.
+    ///
+    /// ```
+    /// # use tilewright_host::{Device, Result, Tensor};
+    /// let stream = Device::cpu().stream()?;
+    /// let mut cache = Tensor::<f32, 3>::zeros(&stream, [10, 16, 64])?;
+    /// assert!(cache.view_mut().scatter_rows::<64>(1).is_ok());
+    /// assert!(cache.view_mut().scatter_rows::<32>(1).is_err());
+    /// # Ok::<(), tilewright_host::Error>(())
+    /// ```
+    pub fn scatter_rows<const N: usize>(self, tickets: u32) -> Result<ScatterRows<'a, T, N>> {
+        if self.place.extents[2] != N {
+            return Err(Error::Shape {
+                arg: UNNAMED,
+                expected: format!("rows of {N} columns"),
+                found: crate::shape::show(&self.place.extents),
+            });
+        }
+        let raw = raw_view(&self.place.extents, &self.place.strides, (1, N))?;
+        // SAFETY: as for `tiles_mut`.
+        Ok(unsafe { ScatterRows::from_raw(self.place.base.cast(), raw, tickets, self.place.provenance()) })
     }
 }
 

@@ -5,6 +5,10 @@
 //! all layers, and a workspace. Both are the caller's memory, of sizes that [`Problem`] says; a launch allocates nothing.
 //! All of it can be captured in a graph: replayed, it makes a new plan from what the lengths are then.
 
+mod cache;
+
+pub use cache::{Cache, CacheMut, Cached, PageLists, Query, ROPE, concat_and_cache, page_table};
+
 use tilewright_core::element::{Element, bf16, f16};
 use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::mla::plan::{combine, plan as make_plan};
@@ -156,10 +160,10 @@ pub trait Latent: Element<Value = f32> + sealed::Sealed {
 
 /// The tensors of a step of one layer.
 pub struct Args<'a, T: Element> {
-    /// `[requests, queries, heads, 576]`, without gaps.
-    pub q: TensorView<'a, T, 4>,
-    /// `[pages, rows of a page, 576]`: a page has a multiple of 16 rows.
-    pub cache: TensorView<'a, T, 3>,
+    /// `[requests, queries, heads, 576]`, without gaps, or in two parts.
+    pub q: Query<'a, T>,
+    /// `[pages, rows of a page, 576]`, or in two parts: a page has a multiple of 16 rows.
+    pub cache: Cache<'a, T>,
     /// `[requests, pages of a request at most]`: the numbers of each request's pages. Entries past a request's end may be
     /// anything; one in use that is not a page's number reads as zeros and is reported as [`Error::Kernel`] by the next
     /// wait for the device (on the CPU, by the launch).
@@ -206,8 +210,8 @@ pub struct Args<'a, T: Element> {
 /// let mut lse = Tensor::<f32, 3>::zeros(&stream, [1, 1, 2])?;
 /// plan(&stream, &problem, lengths.view(), 16, words.view_mut())?;
 /// let args = Args {
-///     q: q.view(),
-///     cache: cache.view(),
+///     q: q.view().into(),
+///     cache: cache.view().into(),
 ///     table: table.view(),
 ///     lengths: lengths.view(),
 ///     scale: 1.0,
@@ -222,18 +226,19 @@ pub struct Args<'a, T: Element> {
 /// ```
 pub fn decode<T: Latent>(stream: &Stream, problem: &Problem, args: Args<'_, T>) -> Result<()> {
     let Problem { requests, heads, queries, .. } = *problem;
-    extents("q", [requests, queries, heads, KEY], args.q.extents())?;
     extents("lengths", [requests], args.lengths.extents())?;
     extents("plan", [problem.plan_words()], args.plan.extents())?;
     extents("workspace", [problem.workspace_len()], args.workspace.extents())?;
     extents("out", [requests, queries, heads, VALUE], args.out.extents())?;
     extents("lse", [requests, queries, heads], args.lse.extents())?;
-    let [pages, page_rows, key] = args.cache.extents();
-    if page_rows == 0 || page_rows % 16 != 0 || key != KEY {
+    args.q.parts([requests, queries, heads], |columns| [requests, queries, heads, columns])?;
+    let (latent, _) = args.cache.parts()?;
+    let [pages, page_rows, _] = latent.extents();
+    if page_rows == 0 || page_rows % 16 != 0 {
         return Err(Error::Shape {
             arg: "cache",
-            expected: format!("pages of a multiple of 16 rows of {KEY}"),
-            found: format!("{pages} x {page_rows} x {key}"),
+            expected: "pages of a multiple of 16 rows".into(),
+            found: format!("{pages} pages of {page_rows} rows"),
         });
     }
     let [table_rows, columns] = args.table.extents();
@@ -254,7 +259,9 @@ macro_rules! latent {
                 let (rows, tickets) = (problem.rows(), problem.tickets());
                 let Tables { parts: plan, owners, ranges, .. } = tables!(problem, a.plan);
                 let (mut parts, mut part_lse) = a.workspace.split_at(0, 2 * tickets * ROWS as usize * VALUE)?;
-                let [_, page_rows, _] = a.cache.extents();
+                let (q, q_rope) = a.q.parts([requests, queries, heads], |columns| [requests * rows, columns])?;
+                let (kv, k_rope) = a.cache.parts()?;
+                let [_, page_rows, _] = kv.extents();
                 let [_, columns] = a.table.extents();
                 let capacity =
                     u32::try_from(columns.saturating_mul(page_rows)).unwrap_or(u32::MAX).min(i32::MAX as u32);
@@ -274,8 +281,10 @@ macro_rules! latent {
                             group,
                             count,
                         ),
-                        a.q.reshape([requests * rows, KEY]).arg("q")?.tma_tiles().arg("q")?,
-                        a.cache.tma_pages().arg("cache")?,
+                        q.tma_tiles().arg("q")?,
+                        q_rope.tma_tiles().arg("q")?,
+                        kv.tma_pages().arg("cache")?,
+                        k_rope.tma_pages().arg("cache")?,
                         a.table.tiles().arg("table")?,
                         a.lengths.reshape([requests, 1])?.tiles().arg("lengths")?,
                         plan.reshape([problem.parts, PART_WORDS as usize])?.tiles()?,

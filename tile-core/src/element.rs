@@ -1,6 +1,6 @@
 //! Element types: what lies in memory, and what a kernel computes in.
 //!
-//! Memory holds `f32`, `f16`, `bf16` or integers. Arithmetic happens in the element's [`Value`](Element::Value): `f32`
+//! Memory holds `f32`, `f16`, `bf16` or integers, of which `i64` is for indices alone: there are no tiles of it. Arithmetic happens in the element's [`Value`](Element::Value): `f32`
 //! for all floating-point elements (one rounding, to nearest even, when a value is stored), `i32` and `u32` for integers.
 
 use crate::backend;
@@ -30,12 +30,15 @@ pub enum DType {
     I8 = 6,
     /// 8-bit unsigned integer.
     U8 = 7,
+    /// 64-bit signed integer.
+    I64 = 8,
 }
 
 impl DType {
     /// Bytes an element takes.
     pub const fn size(self) -> usize {
         match self {
+            DType::I64 => 8,
             DType::F32 | DType::I32 | DType::U32 => 4,
             DType::F16 | DType::BF16 => 2,
             DType::I8 | DType::U8 => 1,
@@ -52,6 +55,7 @@ impl DType {
             DType::U32 => "u32",
             DType::I8 => "i8",
             DType::U8 => "u8",
+            DType::I64 => "i64",
         }
     }
 }
@@ -147,7 +151,7 @@ value!(u32, 0, u32::MAX, |v| v, |b| b, |x, y| x.wrapping_add(y), Ord::max(x, y),
 /// An element of a tensor: every bit pattern is valid, and host and device agree on it. Sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an element type of tensors",
-    note = "f32, f16, bf16, i32, u32, i8 and u8 are"
+    note = "f32, f16, bf16, i32, u32, i64, i8 and u8 are"
 )]
 pub trait Element:
     bytemuck::Pod + Send + Sync + PartialEq + Default + core::fmt::Debug + 'static + sealed::Sealed
@@ -159,7 +163,7 @@ pub trait Element:
     /// As many elements as 16 bytes hold: what a thread reads or writes at once.
     #[doc(hidden)]
     type Chunk: crate::layout::Chunks;
-    /// Widens to the type computed in. Exact.
+    /// Widens to the type computed in. Exact; an `i64` becomes the nearest `i32`.
     fn to_value(self) -> Self::Value;
     /// Rounds to nearest even; integers keep their low bits.
     fn from_value(v: Self::Value) -> Self;
@@ -187,10 +191,13 @@ impl sealed::Sealed for f16 {}
 impl sealed::Sealed for bf16 {}
 impl sealed::Sealed for i8 {}
 impl sealed::Sealed for u8 {}
+impl sealed::Sealed for i64 {}
 element!(f32, F32, f32, |x| x, |v| v);
 element!(f16, F16, f32, |x| x.to_f32(), |v| f16::from_f32(v));
 element!(bf16, BF16, f32, |x| x.to_f32(), |v| bf16::from_f32(v));
 element!(i32, I32, i32, |x| x, |v| v);
 element!(u32, U32, u32, |x| x, |v| v);
+// An index: kernels read it one at a time, and what is beyond an `i32` is as far out as an `i32` can be.
+element!(i64, I64, i32, |x| x.clamp(i32::MIN as i64, i32::MAX as i64) as i32, |v| v as i64);
 element!(i8, I8, i32, |x| x as i32, |v| v as i8);
 element!(u8, U8, u32, |x| x as u32, |v| v as u8);

@@ -7,6 +7,7 @@ use crate::element::Element;
 use crate::owned::{OwnedMeta, OwnedTiles};
 use crate::pages::TmaPages;
 use crate::row_tiles::{RawRows, RowTiles, RowTilesMut};
+use crate::scatter::{ScatterMeta, ScatterRows};
 use crate::schedule::Schedule;
 use crate::tma::{TmaMeta, TmaTiles, TmaTilesMut};
 use crate::view::{RawView, Tiles, TilesMut};
@@ -173,7 +174,7 @@ pub unsafe trait Kernel: Sized + 'static {
 /// Implemented in this crate alone. `Meta` is `repr(C)` and equal on host and device.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can not be a kernel argument",
-    note = "views (`Tiles`, `TilesMut`, `RowTiles`, `RowTilesMut`, `TmaTiles`, `TmaTilesMut`) and the scalars f32, i32, u32 and u64 can"
+    note = "views (`Tiles`, `TilesMut`, `RowTiles`, `RowTilesMut`, `TmaTiles`, `TmaTilesMut`, `TmaPages`, `OwnedTiles`, `ScatterRows`) and the scalars f32, i32, u32 and u64 can"
 )]
 pub unsafe trait Arg: Sized {
     /// Part of the kernel's signature: kind, element type, tile shape, layout of `Meta`.
@@ -275,6 +276,7 @@ macro_rules! scalar {
 scalar! { f32, 1; i32, 2; u32, 3; u64, 4; }
 
 const fn view_signature<T: Element, M>(kind: u64, m: usize, n: usize, schedule: u64) -> u64 {
+    assert!(size_of::<T>() <= 4 || m * n == 1, "elements of 64 bits are read one at a time: tiles of 1 x 1");
     hash(&[kind, T::DTYPE as u64, m as u64, n as u64, schedule, size_of::<M>() as u64, align_of::<M>() as u64])
 }
 
@@ -507,6 +509,37 @@ unsafe impl<T: Element, const M: usize, const N: usize> Arg for OwnedTiles<'_, T
     }
 }
 
+// SAFETY: `ScatterMeta` is repr(C).
+unsafe impl<T: Element, const N: usize> Arg for ScatterRows<'_, T, N> {
+    const SIGNATURE: u64 = view_signature::<T, ScatterMeta>(8, 1, N, 0);
+    type Meta = ScatterMeta;
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    unsafe fn receive(ptr: *mut u8, meta: ScatterMeta, _: u64) -> Self {
+        // SAFETY: the caller's.
+        unsafe { Self::receive(ptr, meta) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn lower(&self) -> (u64, ScatterMeta) {
+        self.base_and_meta()
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn facts(&self) -> Facts<'_> {
+        let tiles = Some(self.base_and_meta().1.tickets as u64);
+        Facts { provenance: Some(self.provenance), mutable: true, tiles }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    unsafe fn at(&self, place: backend::Place) -> Self {
+        // SAFETY: the caller's.
+        unsafe { ScatterRows::at(self, place) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn without_owner(mut self) -> Self {
+        self.provenance.owner = None;
+        self
+    }
+}
+
 // SAFETY: as above.
 unsafe impl<T: Element, const M: usize, const N: usize, S: Schedule> Arg for TmaTilesMut<'_, T, M, N, S> {
     const SIGNATURE: u64 = view_signature::<T, TmaMeta<S>>(5, M, N, S::ID);
@@ -615,4 +648,6 @@ mod tuples {
     args!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
     args!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
     args!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
+    args!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12);
+    args!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13);
 }

@@ -16,6 +16,7 @@
 //! | [`columns`] | the same for reductions over rows |
 //! | [`tma`], [`pages`] | the same behind a tensor map, for the bulk copy engine; pages found through lists |
 //! | [`owned`] | outputs shared out by a table on the device |
+//! | [`scatter`] | outputs of which any block may write any row, through a list of row numbers |
 //! | [`dot`] | block-level products of such tiles |
 //! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
 //! | [`roles`], [`handover`], [`supply`] | the split of a block into roles, and what they pass to each other |
@@ -59,6 +60,7 @@ pub mod pipeline;
 pub mod roles;
 pub mod row_tiles;
 pub mod rows;
+pub mod scatter;
 pub mod schedule;
 pub mod shared;
 mod splits;
@@ -99,6 +101,7 @@ pub mod prelude {
     pub use crate::roles::{Cta, Output, Token, WarpGroup};
     pub use crate::row_tiles::{PartMut, RowTiles, RowTilesMut};
     pub use crate::rows::AccRows;
+    pub use crate::scatter::ScatterRows;
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule, Strips};
     pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
     pub use crate::supply::{Supplier, SupplyEnd};

@@ -161,6 +161,18 @@ pub struct Tickets {
     worker: (u32, u32),
 }
 
+impl Tickets {
+    /// Those of a block, of `end` in all.
+    #[inline(always)]
+    pub(crate) fn new(end: u32, #[cfg(not(target_arch = "nvptx64"))] worker: (u32, u32)) -> Self {
+        Tickets {
+            end,
+            #[cfg(not(target_arch = "nvptx64"))]
+            worker,
+        }
+    }
+}
+
 impl IntoIterator for Tickets {
     type Item = u32;
     type IntoIter = TicketsIter;

@@ -5,6 +5,7 @@
 
 use core::marker::PhantomData;
 
+use crate::backend::{self, Barrier, Smem};
 use crate::element::Element;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::tma::TensorMapRequest;
@@ -142,6 +143,62 @@ impl<T, const N: usize> Clone for TmaGather<'_, T, N> {
 }
 impl<T, const N: usize> Copy for TmaGather<'_, T, N> {}
 
+/// Two [`TmaGather`]s side by side: see [`beside`](TmaGather::beside).
+pub struct Beside<'a, T, const N: usize, const M: usize, const ALL: usize>(TmaGather<'a, T, N>, TmaGather<'a, T, M>);
+impl<T, const N: usize, const M: usize, const ALL: usize> Clone for Beside<'_, T, N, M, ALL> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T, const N: usize, const M: usize, const ALL: usize> Copy for Beside<'_, T, N, M, ALL> {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T, const N: usize> Sealed for super::TmaGather<'_, T, N> {}
+    impl<T, const N: usize, const M: usize, const ALL: usize> Sealed for super::Beside<'_, T, N, M, ALL> {}
+}
+
+/// Rows of `C` columns that lie in pages: what fills a slot. Sealed.
+pub trait Paged<T: Element, const C: usize>: Copy + sealed::Sealed {
+    /// The same if `any`, else nothing but zeros.
+    #[doc(hidden)]
+    fn only(self, any: bool) -> Self;
+    /// Starts the copies of `rows` rows to the tile at `to`.
+    ///
+    /// # Safety
+    /// By one thread; the tile is empty, and `bar` expects its bytes.
+    #[doc(hidden)]
+    unsafe fn bring(&self, to: Smem, rows: usize, bar: Barrier);
+}
+
+impl<T: Element, const C: usize> Paged<T, C> for TmaGather<'_, T, C> {
+    #[inline(always)]
+    fn only(self, any: bool) -> Self {
+        TmaGather { raw: RawView { slabs: if any { self.raw.slabs } else { 0 }, ..self.raw }, ..self }
+    }
+    #[inline(always)]
+    unsafe fn bring(&self, to: Smem, rows: usize, bar: Barrier) {
+        // SAFETY: the caller's.
+        unsafe { backend::gather::<T, C>(to, self, rows, bar) }
+    }
+}
+
+impl<T: Element, const N: usize, const M: usize, const ALL: usize> Paged<T, ALL> for Beside<'_, T, N, M, ALL> {
+    #[inline(always)]
+    fn only(self, any: bool) -> Self {
+        Beside(self.0.only(any), self.1.only(any))
+    }
+    #[inline(always)]
+    unsafe fn bring(&self, to: Smem, rows: usize, bar: Barrier) {
+        // SAFETY: the caller's; columns lie in slabs of `SPAN` bytes, of which the first source fills whole ones.
+        unsafe {
+            backend::gather::<T, N>(to, &self.0, rows, bar);
+            backend::gather::<T, M>(to.add(N * size_of::<T>() * rows), &self.1, rows, bar);
+        }
+    }
+}
+
 impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
     /// Columns `FROM..FROM + LEN` of the rows.
     #[inline(always)]
@@ -163,10 +220,11 @@ impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
             _p: PhantomData,
         }
     }
-    /// Nothing but zeros.
+    /// These rows, continued by those of `other`: `ALL` columns in all. How keys that are kept in two tensors fill one tile.
     #[inline(always)]
-    pub(crate) fn nowhere(self) -> Self {
-        TmaGather { raw: RawView { slabs: 0, ..self.raw }, ..self }
+    pub fn beside<const M: usize, const ALL: usize>(self, other: TmaGather<'a, T, M>) -> Beside<'a, T, N, M, ALL> {
+        const { assert!(N + M == ALL, "two sources side by side are as wide as both") };
+        Beside(self, other)
     }
     /// Whether any of the first `rows` rows lies in a page that does not exist.
     #[inline(always)]

@@ -36,7 +36,7 @@ pub(crate) type Within<'b> = PhantomData<fn(&'b ()) -> &'b ()>;
 pub struct Cta<'b, const THREADS: usize, const CLUSTER: usize = 1> {
     pub(crate) scratch: Smem,
     pub(crate) place: backend::Place,
-    faults: backend::Faults,
+    pub(crate) faults: backend::Faults,
     /// How often the blocks of the cluster have exchanged values.
     pub(crate) exchanges: u32,
     _p: PhantomData<(NotShared, Within<'b>)>,

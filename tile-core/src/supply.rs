@@ -10,7 +10,7 @@ use crate::backend::{self, Barrier, NotShared, Smem};
 use crate::element::Element;
 use crate::fault::Fault;
 use crate::handover::ToBoth;
-use crate::pages::TmaGather;
+use crate::pages::Paged;
 use crate::pipeline::{Consumer, Lent, Pipeline, Ring};
 use crate::shared::{Load, SharedTile, Stage};
 
@@ -110,19 +110,19 @@ impl<S: Load, const STAGES: usize> SupplyFill<'_, '_, S, STAGES> {
 impl<T: Element, const R: usize, const C: usize, const STAGES: usize> SupplyFill<'_, '_, SharedTile<T, R, C>, STAGES> {
     /// As [`load`](SupplyFill::load), of rows that lie in pages.
     #[inline(always)]
-    pub fn gather(self, _: &mut Supplier, source: TmaGather<'_, T, C>) {
+    pub fn gather(self, _: &mut Supplier, source: impl Paged<T, C>) {
         // SAFETY: every consumer of the slot has released it.
         unsafe {
             let base = self.from.ring.stage(self.from.slot).base;
-            self.from.copy(|bar| backend::gather::<T, C>(base, &source, R, bar))
+            self.from.copy(|bar| source.bring(base, R, bar))
         }
     }
     /// As [`gather`](SupplyFill::gather), but only `rows` rows: the others become zero, whatever the pages hold there. When
     /// that leaves some to be zeroed, and not all, the supplier waits for the copy.
     #[inline(always)]
-    pub fn gather_rows(self, supplier: &mut Supplier, source: TmaGather<'_, T, C>, rows: u32) {
+    pub fn gather_rows(self, supplier: &mut Supplier, source: impl Paged<T, C>, rows: u32) {
         if rows == 0 || rows >= R as u32 {
-            return self.gather(supplier, if rows == 0 { source.nowhere() } else { source });
+            return self.gather(supplier, source.only(rows > 0));
         }
         let p = self.from;
         let (full, landed, times) = (p.ring.full(p.slot), p.ring.landed(), p.ring.landings());
@@ -132,7 +132,7 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> SupplyFill
             let base: Smem = p.ring.stage(p.slot).base;
             backend::by_one_lane(|| {
                 landed.expect(<SharedTile<T, R, C> as Stage>::BYTES);
-                backend::gather::<T, C>(base, &source, R, landed);
+                source.bring(base, R, landed);
                 landed.filled(1);
             });
             // how often it was waited for is kept in memory: that is rare, and registers are not

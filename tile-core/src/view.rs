@@ -248,6 +248,19 @@ impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
     pub fn across(&self) -> u32 {
         self.window.cols.div_ceil(N as u32)
     }
+    /// The `count` columns from `first` on, as far as there are that many.
+    #[inline(always)]
+    pub fn part(&self, first: u32, count: u32) -> Self {
+        let w = &self.window;
+        let left = w.cols.saturating_sub(first);
+        let window = Window {
+            ptr: w.ptr.wrapping_add(first as usize),
+            cols: if left < count { left } else { count },
+            whole: None,
+            ..*w
+        };
+        Strip { window, _p: PhantomData }
+    }
     /// All columns.
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]
@@ -285,6 +298,18 @@ impl<'a, T: Element> Tiles<'a, T, 1, 1> {
         let (at, cols) = if i < raw.rows && raw.slabs > 0 { (i as u64 * raw.row_stride, raw.cols) } else { (0, 0) };
         let ptr = self.base.wrapping_add(at as usize).cast_mut();
         Strip { window: Window { ptr, rows: 1, cols, stride: raw.row_stride, whole: None }, _p: PhantomData }
+    }
+}
+
+impl Tiles<'_, i64, 1, 1> {
+    /// Element `i` of a matrix of one column (of a stack: of its first), if it is inside. Each thread may read another.
+    #[inline(always)]
+    pub(crate) fn index(&self, i: u64) -> Option<i64> {
+        if i >= self.raw.rows as u64 || self.raw.cols == 0 || self.raw.slabs == 0 {
+            return None;
+        }
+        // SAFETY: inside the view, which nobody writes during the launch.
+        Some(unsafe { self.base.wrapping_add((i * self.raw.row_stride) as usize).read() })
     }
 }
 

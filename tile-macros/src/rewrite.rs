@@ -6,8 +6,17 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, GenericArgument, Lifetime, PathArguments, Type};
 
 /// The views: types whose first parameter is a lifetime that signatures usually leave out.
-const VIEWS: [&str; 8] =
-    ["Tiles", "TilesMut", "RowTiles", "RowTilesMut", "TmaTiles", "TmaTilesMut", "TmaPages", "OwnedTiles"];
+const VIEWS: [&str; 9] = [
+    "Tiles",
+    "TilesMut",
+    "RowTiles",
+    "RowTilesMut",
+    "TmaTiles",
+    "TmaTilesMut",
+    "TmaPages",
+    "OwnedTiles",
+    "ScatterRows",
+];
 
 struct Lifetimes<'a>(&'a Lifetime);
 

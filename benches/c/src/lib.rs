@@ -182,8 +182,8 @@ unsafe fn mla_decode<T: Latent>(
         let stream = Stream::from_raw(&device, stream)?;
         let strides = |last: usize| [queries * heads * last, heads * last, last, 1];
         let args = Args {
-            q: TensorView::<T, 4>::from_raw(d, q.cast(), [requests, queries, heads, k], strides(k))?,
-            cache: TensorView::<T, 3>::from_raw(d, cache.cast(), [pages, page_rows, k], [page_rows * k, k, 1])?,
+            q: TensorView::<T, 4>::from_raw(d, q.cast(), [requests, queries, heads, k], strides(k))?.into(),
+            cache: TensorView::<T, 3>::from_raw(d, cache.cast(), [pages, page_rows, k], [page_rows * k, k, 1])?.into(),
             table: TensorView::<i32, 2>::from_raw(d, table.cast(), [requests, columns], [columns, 1])?,
             lengths: TensorView::<i32, 1>::from_raw(d, lengths.cast(), [requests], [1])?,
             scale,

@@ -44,6 +44,7 @@ pub(crate) fn encode(context: &Context, base: u64, request: &TensorMapRequest) -
         DType::U8 | DType::I8 => 0,
         DType::U32 => 2,
         DType::I32 => 3,
+        DType::I64 => 5,
         DType::F16 => 6,
         DType::F32 => 7,
         DType::BF16 => 9,

@@ -69,7 +69,8 @@ impl Mask {
 
 /// `softmax(scale q K^T) V` of the segments that `plan` gives each ticket.
 ///
-/// `q` has `rows` rows a request: `queries` positions of `heads` each. `table` has a row of page numbers for each request,
+/// `q` and `q_rope` have `rows` rows a request: `queries` positions of `heads` each. They may be columns of one tensor, and so
+/// may `kv` and `k_rope`: then keys are packed. `table` has a row of page numbers for each request,
 /// `lengths` its number of keys. A ticket is a part of the plan and 64 rows: `part * row blocks + row block`. Requests that
 /// one part does alone go to `out`, with the natural logarithm of each row's sum of exponentials; pieces of the others to
 /// `parts`, with the logarithm to base 2, two tiles a ticket: the first for a piece that does not begin with the request's
@@ -95,8 +96,10 @@ pub fn paged<T: MmaElement>(
     #[shared] stats1_ring: Pipeline<(SharedRow, SharedRow), 1>,
     parts: OwnedTiles<f32, 64, 512>,
     out: OwnedTiles<T, 64, 512>,
-    q: TmaTiles<T, 64, 576>,
-    kv: TmaPages<T, 64, 576>,
+    q: TmaTiles<T, 64, 512>,
+    q_rope: TmaTiles<T, 64, 64>,
+    kv: TmaPages<T, 64, 512>,
+    k_rope: TmaPages<T, 64, 64>,
     table: Tiles<i32, 1, 1>,
     lengths: Tiles<i32, 1, 1>,
     plan: Tiles<u32, 1, 1>,
@@ -122,15 +125,16 @@ pub fn paged<T: MmaElement>(
                 while request < end {
                     let Segment { mut first, stop } = segment(warp, plan, part, request, lengths, capacity);
                     let pages = table.list(request);
-                    q_ring.fill(warp).load(warp, q.rows_from(request * rows + row_block * ROWS).columns::<0, 512>());
+                    q_ring.fill(warp).load(warp, q.rows_from(request * rows + row_block * ROWS));
                     while first < stop {
-                        let (keys, left) = (kv.gather(pages, first), stop - first);
+                        let (keys, ropes, left) = (kv.gather(pages, first), k_rope.gather(pages, first), stop - first);
                         warp.fault_if(keys.lack(left.min(2 * BLOCK)), BAD_PAGE);
                         // in the order in which slots become free
                         k0_left.fill(warp).gather_rows(warp, keys.columns::<0, 256>(), left);
-                        k0_right.fill(warp).gather_rows(warp, keys.columns::<256, 320>(), left);
-                        let (keys, left) = (kv.gather(pages, first + BLOCK), left.saturating_sub(BLOCK));
-                        k1_right.fill(warp).gather_rows(warp, keys.columns::<256, 320>(), left);
+                        k0_right.fill(warp).gather_rows(warp, keys.columns::<256, 256>().beside::<64, 320>(ropes), left);
+                        let (keys, ropes) = (kv.gather(pages, first + BLOCK), k_rope.gather(pages, first + BLOCK));
+                        let left = left.saturating_sub(BLOCK);
+                        k1_right.fill(warp).gather_rows(warp, keys.columns::<256, 256>().beside::<64, 320>(ropes), left);
                         k1_left.fill(warp).gather_rows(warp, keys.columns::<0, 256>(), left);
                         first += 2 * BLOCK;
                     }
@@ -143,7 +147,7 @@ pub fn paged<T: MmaElement>(
                 let part = ticket.checked_div(row_blocks).unwrap_or(0);
                 let row_block = ticket - part * row_blocks;
                 let (mut request, end) = requests(wg, plan, part, lengths);
-                let rope = |request: u32| q.rows_from(request * rows + row_block * ROWS).columns::<512, 64>();
+                let rope = |request: u32| q_rope.rows_from(request * rows + row_block * ROWS);
                 if request < end {
                     p_out.fill(wg).load(wg, rope(request));
                 }
@@ -217,7 +221,7 @@ pub fn paged<T: MmaElement>(
                 let part = ticket.checked_div(row_blocks).unwrap_or(0);
                 let row_block = ticket - part * row_blocks;
                 let (mut request, end) = requests(wg, plan, part, lengths);
-                let rope = |request: u32| q.rows_from(request * rows + row_block * ROWS).columns::<512, 64>();
+                let rope = |request: u32| q_rope.rows_from(request * rows + row_block * ROWS);
                 if request < end {
                     p_out.fill(wg).load(wg, rope(request));
                 }

@@ -2,6 +2,7 @@
 
 use tilewright::prelude::*;
 
+pub mod cache;
 pub mod decode;
 pub mod plan;
 

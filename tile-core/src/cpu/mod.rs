@@ -13,6 +13,7 @@ mod math;
 mod memory;
 mod monitor;
 mod run;
+mod scatter;
 mod tile;
 mod wgmma;
 
@@ -32,6 +33,7 @@ pub use math::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub(crate) use memory::*;
+pub(crate) use scatter::scatter_words;
 pub(crate) use tile::*;
 pub use wgmma::*;
 

@@ -57,7 +57,7 @@ impl<V: Value> PerLine<V> {
 }
 
 /// The elements of a tile, each a value that its type can hold.
-pub struct Words<T: Element>(Vec<T::Value>);
+pub struct Words<T: Element>(pub(super) Vec<T::Value>);
 
 /// Reads a window; zeros outside.
 ///

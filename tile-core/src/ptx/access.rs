@@ -327,7 +327,8 @@ pub(super) fn value_anew<T: Element>(words: &[u32; 4], k: usize) -> T::Value {
 #[inline(always)]
 pub(super) fn widen<T: Element>(raw: u32) -> T::Value {
     T::Value::from_bits32(match T::DTYPE {
-        DType::F32 | DType::I32 | DType::U32 => raw,
+        // of 64 bits there are no tiles
+        DType::F32 | DType::I32 | DType::U32 | DType::I64 => raw,
         DType::F16 => f16::from_bits(raw as u16).to_f32().to_bits(),
         DType::BF16 => bf16::from_bits(raw as u16).to_f32().to_bits(),
         DType::I8 => raw as i8 as u32,
@@ -340,7 +341,7 @@ pub(super) fn widen<T: Element>(raw: u32) -> T::Value {
 pub(super) fn bits<T: Element>(v: T::Value) -> u32 {
     let raw = v.to_bits32();
     match T::DTYPE {
-        DType::F32 | DType::I32 | DType::U32 => raw,
+        DType::F32 | DType::I32 | DType::U32 | DType::I64 => raw,
         DType::F16 => f16::from_f32(f32::from_bits(raw)).to_bits() as u32,
         DType::BF16 => bf16::from_f32(f32::from_bits(raw)).to_bits() as u32,
         DType::I8 | DType::U8 => raw & 0xff,
@@ -353,7 +354,7 @@ pub(super) fn word<T: Element>(v: &impl Fn(usize) -> T::Value, k: usize) -> u32 
     let float = #[inline(always)]
     |k: usize| f32::from_bits(v(k).to_bits32());
     match T::DTYPE {
-        DType::F32 | DType::I32 | DType::U32 => v(k).to_bits32(),
+        DType::F32 | DType::I32 | DType::U32 | DType::I64 => v(k).to_bits32(),
         DType::F16 => f16::pack(float(k), float(k + 1)),
         DType::BF16 => bf16::pack(float(k), float(k + 1)),
         DType::I8 | DType::U8 => {

@@ -34,6 +34,7 @@ macro_rules! upto_64 {
 macro_rules! upto_16 {
     ($m:ident, $($arguments:tt)*) => { $m!($($arguments)*; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) };
 }
+pub(super) use upto_16;
 /// An array of `$f(i)` for `i < $n`, padded with `$rest`.
 macro_rules! array {
     ($f:ident, $n:expr, $rest:expr; $($i:literal)*) => { [$(if const { $i < $n } { $f($i) } else { $rest }),*] };
@@ -42,6 +43,7 @@ macro_rules! array {
 macro_rules! each {
     ($f:ident, $n:expr; $($i:literal)*) => { $(if const { $i < $n } { $f($i) })* };
 }
+pub(super) use each;
 
 #[inline(always)]
 fn spread<V: Value, L: Layout<M, N>, const M: usize, const N: usize>(f: impl Fn(usize) -> V) -> Spread<V> {
@@ -124,11 +126,11 @@ impl<V: Value> PerLine<V> {
 }
 
 /// How elements of type `T` travel in layout `L`: in pieces of at most 16 bytes.
-struct Piece<T, L, const M: usize, const N: usize>(T, L);
+pub(super) struct Piece<T, L, const M: usize, const N: usize>(T, L);
 impl<T: Element, L: Layout<M, N>, const M: usize, const N: usize> Piece<T, L, M, N> {
-    const ELEMENTS: usize = if L::CHUNK * size_of::<T>() < 16 { L::CHUNK } else { 16 / size_of::<T>() };
-    const BYTES: usize = Self::ELEMENTS * size_of::<T>();
-    const COUNT: usize = {
+    pub(super) const ELEMENTS: usize = if L::CHUNK * size_of::<T>() < 16 { L::CHUNK } else { 16 / size_of::<T>() };
+    pub(super) const BYTES: usize = Self::ELEMENTS * size_of::<T>();
+    pub(super) const COUNT: usize = {
         assert!(Self::BYTES == 4 || Self::BYTES == 8 || Self::BYTES == 16);
         L::PER_THREAD / Self::ELEMENTS
     };
@@ -205,7 +207,7 @@ impl<T: Element> Share<T> {
 }
 
 /// A thread's elements of a tile as memory holds them: piece by piece, the first [`COUNT`](Piece::COUNT) of them used.
-pub struct Words<T>([[u32; 4]; 16], PhantomData<T>);
+pub struct Words<T>(pub(super) [[u32; 4]; 16], PhantomData<T>);
 
 /// Reads a window; zeros outside. All reads are under way before the first is waited for.
 ///

@@ -4,7 +4,9 @@
 // `!(error <= allowed)` is true of NaN, which is what is meant
 #![allow(clippy::neg_cmp_op_on_partial_ord)]
 
-use tilewright::ops::mla::{Args, KEY, Latent, Problem, VALUE, decode, plan};
+use tilewright::ops::mla::{
+    Args, Cache, KEY, Latent, PageLists, Path, Problem, Query, ROPE, VALUE, decode_by, page_table, plan,
+};
 use tilewright::prelude::*;
 
 struct Random(u64);
@@ -34,6 +36,9 @@ struct Case<T> {
     columns: usize,
     /// The table names pages that do not exist.
     faulty: bool,
+    path: Path,
+    /// Queries and keys in two tensors each, pages in lists: as FlashInfer has them.
+    split: bool,
 }
 
 impl<T: Latent> Case<T> {
@@ -64,7 +69,31 @@ impl<T: Latent> Case<T> {
         }
         let q = (0..lengths.len() * queries * heads * KEY).map(|_| T::from_value(random.uniform() * gain)).collect();
         let (lengths, scale) = (lengths.to_vec(), 1.0 / (KEY as f32).sqrt());
-        Case { heads, queries, page_rows, lengths, scale, q, cache, table, columns, faulty: false }
+        Case {
+            heads,
+            queries,
+            page_rows,
+            lengths,
+            scale,
+            q,
+            cache,
+            table,
+            columns,
+            faulty: false,
+            path: Path::Hopper,
+            split: false,
+        }
+    }
+
+    /// The same for another kernel and layout.
+    fn with(mut self, path: Path, split: bool) -> Self {
+        (self.path, self.split) = (path, split);
+        self
+    }
+
+    /// The columns `from` of every row of `KEY` elements.
+    fn cut(all: &[T], from: std::ops::Range<usize>) -> Vec<T> {
+        all.chunks_exact(KEY).flat_map(|row| &row[from.clone()]).copied().collect()
     }
 
     /// `out` and `lse` with the work shared out among `parts`.
@@ -76,8 +105,21 @@ impl<T: Latent> Case<T> {
         let q = Tensor::from_slice(&stream, [requests, s, h, KEY], &self.q).unwrap();
         let pages = self.cache.len() / self.page_rows / KEY;
         let cache = Tensor::from_slice(&stream, [pages, self.page_rows, KEY], &self.cache).unwrap();
-        let table = Tensor::from_slice(&stream, [requests, self.columns], &self.table).unwrap();
-        let lengths = Tensor::from_slice(&stream, [requests], &self.lengths).unwrap();
+        let mut table = Tensor::from_slice(&stream, [requests, self.columns], &self.table).unwrap();
+        let mut lengths = Tensor::from_slice(&stream, [requests], &self.lengths).unwrap();
+        let parts_of = |all: &[T], from: std::ops::Range<usize>| Self::cut(all, from);
+        let q_parts = [
+            Tensor::from_slice(&stream, [requests, s, h, VALUE], &parts_of(&self.q, 0..VALUE)).unwrap(),
+            Tensor::from_slice(&stream, [requests, s, h, ROPE], &parts_of(&self.q, VALUE..KEY)).unwrap(),
+        ];
+        let paged = [pages, self.page_rows];
+        let cache_parts = [
+            Tensor::from_slice(&stream, [paged[0], paged[1], VALUE], &parts_of(&self.cache, 0..VALUE)).unwrap(),
+            Tensor::from_slice(&stream, [paged[0], paged[1], ROPE], &parts_of(&self.cache, VALUE..KEY)).unwrap(),
+        ];
+        if self.split {
+            self.tables_from_lists(&stream, &mut table, &mut lengths);
+        }
         let mut words = Tensor::<u32, 1>::full(&stream, [problem.plan_words()], 0xdead_beef).unwrap();
         let mut workspace = Tensor::<f32, 1>::full(&stream, [problem.workspace_len()], f32::NAN).unwrap();
         let mut out = Tensor::<T, 4>::full(&stream, [requests + 2, s, h, VALUE], T::from_value(f32::NAN)).unwrap();
@@ -85,8 +127,12 @@ impl<T: Latent> Case<T> {
         plan(&stream, &problem, lengths.view(), self.columns * self.page_rows, words.view_mut()).unwrap();
         let inside = 1..requests + 1;
         let args = Args {
-            q: q.view().into(),
-            cache: cache.view().into(),
+            q: if self.split { Query::Split(q_parts[0].view(), q_parts[1].view()) } else { q.view().into() },
+            cache: if self.split {
+                Cache::Split(cache_parts[0].view(), cache_parts[1].view())
+            } else {
+                cache.view().into()
+            },
             table: table.view(),
             lengths: lengths.view(),
             scale: self.scale,
@@ -95,7 +141,7 @@ impl<T: Latent> Case<T> {
             out: out.view_mut().slice(0, inside.clone()).unwrap(),
             lse: lse.view_mut().slice(0, inside).unwrap(),
         };
-        match decode(&stream, &problem, args) {
+        match decode_by(self.path, &stream, &problem, args) {
             Err(Error::Kernel { message, .. }) if self.faulty => {
                 assert!(message.contains("a page that does not exist"), "{message}");
                 return (Vec::new(), Vec::new());
@@ -109,6 +155,24 @@ impl<T: Latent> Case<T> {
         let lse_guards = lse[..narrow].iter().chain(&lse[(requests + 1) * narrow..]).all(|x| x.is_nan());
         assert!(guards && lse_guards, "written beyond the output");
         (out[wide..(requests + 1) * wide].to_vec(), lse[narrow..(requests + 1) * narrow].to_vec())
+    }
+
+    /// The table and the lengths, made anew from page lists.
+    fn tables_from_lists(&self, stream: &Stream, table: &mut Tensor<i32, 2>, lengths: &mut Tensor<i32, 1>) {
+        let (mut indptr, mut indices, mut last) = (vec![0], Vec::new(), Vec::new());
+        for (r, &n) in self.lengths.iter().enumerate() {
+            let n = n.max(0) as usize;
+            indices.extend(&self.table[r * self.columns..][..n.div_ceil(self.page_rows)]);
+            indptr.push(indices.len() as i32);
+            last.push(if n == 0 { UNUSED } else { (n as i32 - 1) % self.page_rows as i32 + 1 });
+        }
+        indices.extend([UNUSED; 3]);
+        let list = |l: &[i32]| Tensor::<i32, 1>::from_slice(stream, [l.len()], l).unwrap();
+        let (indptr, indices, last) = (list(&indptr), list(&indices), list(&last));
+        let lists = PageLists { kv_indptr: indptr.view(), kv_indices: indices.view(), kv_last_page_len: last.view() };
+        page_table(stream, lists, self.page_rows, table.view_mut(), lengths.view_mut()).unwrap();
+        let wanted: Vec<i32> = self.lengths.iter().map(|&n| n.max(0)).collect();
+        assert_eq!(lengths.to_vec(stream).unwrap(), wanted);
     }
 
     /// Key `s` of request `r`; zeros if its page does not exist.
@@ -187,6 +251,74 @@ fn lengths_around_a_block() {
     Case::<f16>::new(1, 1, 64, &lengths, 4.0).check(1);
 }
 
+/// Both kernels, in both layouts, on every kind of case.
+#[test]
+fn every_path_and_layout() {
+    let lengths = [1, 2, 63, 64, 65, 127, 0, 129, 255, 1000, -3];
+    for (path, split) in [(Path::Portable, false), (Path::Portable, true), (Path::Hopper, true)] {
+        Case::<bf16>::new(1, 1, 64, &lengths, 1.0).with(path, split).check(4);
+        for heads in [9, 33, 63, 126] {
+            Case::<f16>::new(heads, 1, 64, &[66, 0, 33], 2.0).with(path, split).check(3);
+        }
+        for queries in 2..=4 {
+            Case::<f16>::new(9, queries, 64, &[1, 2, 3, 4, 65, 66], 1.0).with(path, split).check(5);
+        }
+        for page_rows in [16, 48] {
+            Case::<bf16>::new(5, 1, page_rows, &[17, 100, 1, 64], 1.0).with(path, split).check(3);
+        }
+        Case::<bf16>::new(4, 1, 64, &[0, 0, 3, 0, 129, 0], 1.0).with(path, split).check(64);
+        Case::<bf16>::new(20, 1, 64, &[300, 33], 30.0).with(path, split).check(13);
+    }
+}
+
+/// Whatever the layout, the same kernel computes the same.
+#[test]
+fn layouts_agree_bit_for_bit() {
+    for path in [Path::Hopper, Path::Portable] {
+        let case = |split| Case::<bf16>::new(40, 2, 16, &[300, 5, 0, 77], 1.0).with(path, split).run(3);
+        let (packed, split) = (case(false), case(true));
+        let bits = |v: &[bf16]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&packed.0), bits(&split.0));
+        assert!(packed.1.iter().zip(&split.1).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+}
+
+/// The portable kernel reads tensors that the copy engine can not.
+#[test]
+fn the_portable_path_takes_any_alignment() {
+    let stream = Device::cpu().stream().unwrap();
+    let problem = Problem::with_parts(1, 2, 1, 1).unwrap();
+    let q = Tensor::<f16, 1>::full(&stream, [1 + 2 * KEY], f16::from_value(0.5)).unwrap();
+    let cache = Tensor::<f16, 3>::full(&stream, [1, 16, KEY + 1], f16::from_value(3.0)).unwrap();
+    let (table, lengths) =
+        (Tensor::<i32, 2>::zeros(&stream, [1, 1]).unwrap(), Tensor::<i32, 1>::full(&stream, [1], 9).unwrap());
+    let mut words = Tensor::<u32, 1>::zeros(&stream, [problem.plan_words()]).unwrap();
+    plan(&stream, &problem, lengths.view(), 16, words.view_mut()).unwrap();
+    for path in [Path::Hopper, Path::Portable] {
+        let mut workspace = Tensor::<f32, 1>::zeros(&stream, [problem.workspace_len()]).unwrap();
+        let mut out = Tensor::<f16, 4>::zeros(&stream, [1, 1, 2, VALUE]).unwrap();
+        let mut lse = Tensor::<f32, 3>::zeros(&stream, [1, 1, 2]).unwrap();
+        let args = Args {
+            q: q.view().slice(0, 1..1 + 2 * KEY).unwrap().reshape([1, 1, 2, KEY]).unwrap().into(),
+            cache: cache.view().slice(2, 1..KEY + 1).unwrap().into(),
+            table: table.view(),
+            lengths: lengths.view(),
+            scale: 0.1,
+            plan: words.view(),
+            workspace: workspace.view_mut(),
+            out: out.view_mut(),
+            lse: lse.view_mut(),
+        };
+        let result = decode_by(path, &stream, &problem, args);
+        if path == Path::Hopper {
+            assert!(matches!(result, Err(Error::Alignment { .. })), "{result:?}");
+        } else {
+            result.unwrap();
+            assert!(out.to_vec(&stream).unwrap().iter().all(|x| x.to_value() == 3.0));
+        }
+    }
+}
+
 #[test]
 fn one_long_request_in_many_parts() {
     let case = Case::<bf16>::new(2, 1, 64, &[8191], 1.0);
@@ -239,6 +371,7 @@ fn page_numbers_that_do_not_exist_are_reported() {
     (case.table[2 * columns], case.table[2 * columns + 5]) = (i32::MIN, pages);
     case.faulty = true;
     case.check(3);
+    case.with(Path::Portable, false).check(3);
 }
 
 #[test]
@@ -255,6 +388,7 @@ fn logits_far_below_zero_beside_masked_ones() {
         }
     }
     case.check(1);
+    case.with(Path::Portable, true).check(2);
 }
 
 #[test]
@@ -270,6 +404,9 @@ fn lengths_beyond_the_table_are_cut_off() {
     let full = case.run(1);
     case.lengths[0] = 1_000_000;
     assert_eq!(full.1, case.run(2).1);
+    case.path = Path::Portable;
+    let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * a.abs().max(1.0);
+    assert!(full.1.iter().zip(&case.run(2).1).all(near));
 }
 
 /// A plan is data: whatever it says, no tile is written twice and none outside the output.
@@ -283,7 +420,7 @@ fn a_senseless_plan_harms_nothing() {
     let table = Tensor::from_slice(&stream, [3, case.columns], &case.table).unwrap();
     let lengths = Tensor::from_slice(&stream, [3], &case.lengths).unwrap();
     let mut random = Random(5);
-    for round in 0..12 {
+    for round in 0..20 {
         let words: Vec<u32> = (0..problem.plan_words())
             .map(|_| match random.bits() % 4 {
                 0 => random.bits() as u32 % 8,
@@ -307,7 +444,8 @@ fn a_senseless_plan_harms_nothing() {
             lse: lse.view_mut(),
         };
         // a plan may name a page that is none of a request's
-        let result = decode(&stream, &problem, args);
+        let path = if round % 2 == 0 { Path::Hopper } else { Path::Portable };
+        let result = decode_by(path, &stream, &problem, args);
         assert!(matches!(result, Ok(()) | Err(Error::Kernel { .. })), "{result:?}");
         let out = out.to_vec(&stream).unwrap();
         let guards = out[..4 * VALUE].iter().chain(&out[4 * 4 * VALUE..]);

@@ -9,10 +9,11 @@ mod cache;
 
 pub use cache::{Cache, CacheMut, Cached, PageLists, Query, ROPE, concat_and_cache, page_table};
 
+pub use super::gemm::Path;
 use tilewright_core::element::{Element, bf16, f16};
 use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::mla::plan::{combine, plan as make_plan};
-use tilewright_kernels::mla::{PART_WORDS, ROWS, decode as kernel};
+use tilewright_kernels::mla::{PART_WORDS, ROWS, decode as hopper, portable};
 
 /// Elements of a key.
 pub const KEY: usize = 576;
@@ -155,7 +156,7 @@ mod sealed {
 /// An element type of queries and cache: f16 or bf16. Sealed.
 pub trait Latent: Element<Value = f32> + sealed::Sealed {
     #[doc(hidden)]
-    fn launch(stream: &Stream, problem: &Problem, a: Args<'_, Self>) -> Result<()>;
+    fn launch(stream: &Stream, problem: &Problem, a: Args<'_, Self>, path: Path) -> Result<()>;
 }
 
 /// The tensors of a step of one layer.
@@ -185,13 +186,15 @@ pub struct Args<'a, T: Element> {
 /// One step of one layer: for query position `t` of a request with `n` keys, over its first `n - queries + 1 + t` keys.
 /// Without keys, `out` is 0 and `lse` minus infinity. Sums are f32; the same inputs and plan give the same bits.
 ///
+/// By the kernel for Hopper on GPUs of compute capability 9.0 and on the CPU, elsewhere by the portable one; see
+/// [`decode_by`].
+///
 /// The lengths must be those that the plan was made of. If they are not, the result is that of neither, but nothing is
 /// read or written outside these tensors.
 ///
 /// # Errors
 /// [`Error::Shape`] where extents disagree, [`Error::Stride`], [`Error::Alignment`] where the copy engine can not read `q`
-/// or `cache`, [`Error::Device`], [`Error::NoImageFor`] on a GPU that is not of compute capability 9.0, and what
-/// [`Launch::launch`] says.
+/// or `cache`, [`Error::Device`], and what [`Launch::launch`] says.
 ///
 /// ```
 /// use tilewright::ops::mla::{Args, Problem, decode, plan};
@@ -225,6 +228,17 @@ pub struct Args<'a, T: Element> {
 /// # Ok::<(), Error>(())
 /// ```
 pub fn decode<T: Latent>(stream: &Stream, problem: &Problem, args: Args<'_, T>) -> Result<()> {
+    let device = stream.device();
+    let hopper = device.compute_capability().is_none_or(|c| c == (9, 0));
+    decode_by(if hopper { Path::Hopper } else { Path::Portable }, stream, problem, args)
+}
+
+/// As [`decode`], by the kernels of a given path. [`Path::Portable`] runs on every GPU from compute capability 8.0 up, and
+/// takes queries and caches of any alignment.
+///
+/// # Errors
+/// As for [`decode`]; [`Error::NoImageFor`] for [`Path::Hopper`] on a GPU that is not of compute capability 9.0.
+pub fn decode_by<T: Latent>(path: Path, stream: &Stream, problem: &Problem, args: Args<'_, T>) -> Result<()> {
     let Problem { requests, heads, queries, .. } = *problem;
     extents("lengths", [requests], args.lengths.extents())?;
     extents("plan", [problem.plan_words()], args.plan.extents())?;
@@ -246,7 +260,7 @@ pub fn decode<T: Latent>(stream: &Stream, problem: &Problem, args: Args<'_, T>) 
     if requests == 0 {
         return Ok(());
     }
-    T::launch(stream, problem, args)
+    T::launch(stream, problem, args, path)
 }
 
 macro_rules! latent {
@@ -254,56 +268,89 @@ macro_rules! latent {
         impl sealed::Sealed for $t {}
         impl Latent for $t {
             #[inline] // a program pays for the types it uses alone
-            fn launch(stream: &Stream, problem: &Problem, mut a: Args<'_, $t>) -> Result<()> {
+            fn launch(stream: &Stream, problem: &Problem, mut a: Args<'_, $t>, path: Path) -> Result<()> {
                 let Problem { requests, heads, queries, .. } = *problem;
-                let (rows, tickets) = (problem.rows(), problem.tickets());
+                let rows = problem.rows();
+                // rows of a tile, tiles of a request, and tickets
+                let height = if path == Path::Hopper { ROWS } else { portable::ROWS } as usize;
+                let group = rows.div_ceil(height);
+                let tickets = problem.parts * group;
                 let Tables { parts: plan, owners, ranges, .. } = tables!(problem, a.plan);
-                let (mut parts, mut part_lse) = a.workspace.split_at(0, 2 * tickets * ROWS as usize * VALUE)?;
-                let (q, q_rope) = a.q.parts([requests, queries, heads], |columns| [requests * rows, columns])?;
+                let (mut parts, rest) = a.workspace.split_at(0, 2 * tickets * height * VALUE)?;
+                let (mut part_lse, _) = rest.split_at(0, 2 * tickets * height)?;
                 let (kv, k_rope) = a.cache.parts()?;
                 let [_, page_rows, _] = kv.extents();
                 let [_, columns] = a.table.extents();
                 let capacity =
                     u32::try_from(columns.saturating_mul(page_rows)).unwrap_or(u32::MAX).min(i32::MAX as u32);
                 let owners = owners.reshape([requests, 1])?.tiles().arg("plan")?;
-                let (group, count) = (problem.row_blocks() as u32, tickets as u32);
-                kernel::paged::<$t>::launch(
-                    stream,
-                    (
-                        parts.reborrow().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles_mut()?.in_runs(
-                            part_lse.reborrow().reshape([2 * tickets * ROWS as usize, 1])?.tiles_mut()?,
-                            2,
-                            count,
-                        ),
-                        a.out.reborrow().reshape([requests, rows, VALUE]).arg("out")?.tiles_mut()?.owned_by(
-                            a.lse.reborrow().reshape([requests, rows, 1]).arg("lse")?.tiles_mut()?,
-                            owners,
-                            group,
-                            count,
-                        ),
-                        q.tma_tiles().arg("q")?,
-                        q_rope.tma_tiles().arg("q")?,
-                        kv.tma_pages().arg("cache")?,
-                        k_rope.tma_pages().arg("cache")?,
-                        a.table.tiles().arg("table")?,
-                        a.lengths.reshape([requests, 1])?.tiles().arg("lengths")?,
-                        plan.reshape([problem.parts, PART_WORDS as usize])?.tiles()?,
-                        group,
-                        capacity,
-                        heads as u32,
-                        queries as u32,
-                        a.scale * std::f32::consts::LOG2_E,
-                    ),
-                )?;
+                let (blocks, count) = (group as u32, tickets as u32);
+                // the arguments that differ in their types alone
+                macro_rules! launch {
+                    ($kernel:path, $q:expr, $q_rope:expr, $kv:expr, $k_rope:expr) => {
+                        <$kernel>::launch(
+                            stream,
+                            (
+                                parts.reborrow().reshape([2 * tickets * height, VALUE])?.tiles_mut()?.in_runs(
+                                    part_lse.reborrow().reshape([2 * tickets * height, 1])?.tiles_mut()?,
+                                    2,
+                                    count,
+                                ),
+                                a.out.reborrow().reshape([requests, rows, VALUE]).arg("out")?.tiles_mut()?.owned_by(
+                                    a.lse.reborrow().reshape([requests, rows, 1]).arg("lse")?.tiles_mut()?,
+                                    owners,
+                                    blocks,
+                                    count,
+                                ),
+                                $q,
+                                $q_rope,
+                                $kv,
+                                $k_rope,
+                                a.table.tiles().arg("table")?,
+                                a.lengths.reshape([requests, 1])?.tiles().arg("lengths")?,
+                                plan.reshape([problem.parts, PART_WORDS as usize])?.tiles()?,
+                                blocks,
+                                capacity,
+                                heads as u32,
+                                queries as u32,
+                                a.scale * std::f32::consts::LOG2_E,
+                            ),
+                        )?
+                    };
+                }
+                let each = [requests, queries, heads];
+                match path {
+                    Path::Hopper => {
+                        let (q, q_rope) = a.q.parts(each, |columns| [requests * rows, columns])?;
+                        launch!(
+                            hopper::paged<$t>,
+                            q.tma_tiles().arg("q")?,
+                            q_rope.tma_tiles().arg("q")?,
+                            kv.tma_pages().arg("cache")?,
+                            k_rope.tma_pages().arg("cache")?
+                        )
+                    }
+                    Path::Portable => {
+                        let (q, q_rope) = a.q.parts(each, |columns| [requests, rows, columns])?;
+                        launch!(
+                            portable::paged<$t>,
+                            q.tiles().arg("q")?,
+                            q_rope.tiles().arg("q")?,
+                            kv.tiles().arg("cache")?,
+                            k_rope.tiles().arg("cache")?
+                        )
+                    }
+                }
                 combine::<$t>::launch(
                     stream,
                     (
                         a.out.reshape([requests, rows, VALUE])?.tiles_mut().arg("out")?,
                         a.lse.reshape([requests, rows, 1])?.tiles_mut().arg("lse")?,
-                        parts.view().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles()?,
-                        part_lse.view().reshape([2 * tickets * ROWS as usize, 1])?.tiles()?,
+                        parts.view().reshape([2 * tickets * height, VALUE])?.tiles()?,
+                        part_lse.view().reshape([2 * tickets * height, 1])?.tiles()?,
                         ranges.reshape([requests, 2])?.tiles()?,
                         rows as u32,
+                        height as u32,
                     ),
                 )
             }

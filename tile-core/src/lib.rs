@@ -18,6 +18,7 @@
 //! | [`owned`] | outputs shared out by a table on the device |
 //! | [`scatter`] | outputs of which any block may write any row, through a list of row numbers |
 //! | [`dot`] | block-level products of such tiles |
+//! | [`attention`] | block-level attention over latent keys in pages |
 //! | [`shared`], [`pipeline`] | tiles in shared memory, and rings of them between a producer and consumers |
 //! | [`roles`], [`handover`], [`supply`] | the split of a block into roles, and what they pass to each other |
 //! | [`mma`], [`rows`] | warpgroup products, accumulators and their rows |
@@ -43,6 +44,7 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
+pub mod attention;
 pub mod cluster;
 pub mod columns;
 pub mod dot;
@@ -82,7 +84,8 @@ pub use tilewright_macros::kernel;
 
 /// Everything a kernel file needs: `use tilewright::prelude::*;`.
 pub mod prelude {
-    pub use crate::backend::{AccElement, BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
+    pub use crate::attention::{Attended, Attention, LatentKeys};
+    pub use crate::backend::{AccElement, AttentionElement, BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
     pub use crate::backend::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
     pub use crate::cluster::{ClusterSum, ClusterSummer};
     pub use crate::columns::ColumnScratch;

@@ -11,10 +11,11 @@ use core::marker::PhantomData;
 use crate::backend;
 use crate::element::Element;
 use crate::output::HalfMut;
+use crate::roles::Cta;
 use crate::schedule::Linear;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::view::{Provenance, Tiles};
-use crate::view::{RawView, TilesMut};
+use crate::view::{RawView, TilesMut, Window};
 
 /// What travels for an [`OwnedTiles`].
 #[doc(hidden)]
@@ -140,6 +141,28 @@ impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
     pub fn rows(&self) -> u32 {
         self.meta.raw.rows
     }
+    /// Whether tile `i` belongs to `ticket` and that to the running block.
+    #[inline(always)]
+    fn owns(&self, ticket: u32, i: u32) -> bool {
+        let m = &self.meta;
+        let (worker, workers) = self.worker();
+        if ticket.checked_rem(workers) != Some(worker) {
+            return false;
+        }
+        let Some(quotient) = i.checked_div(m.group) else {
+            return false;
+        };
+        let owner = if m.owners == 0 {
+            quotient as u64
+        } else if quotient < m.entries {
+            // SAFETY: inside the table, which nobody writes during the launch.
+            let owner = unsafe { backend::read_u32(m.owners, quotient) };
+            owner as u64 * m.group as u64 + (i - quotient * m.group) as u64
+        } else {
+            return false;
+        };
+        owner == ticket as u64
+    }
     #[inline(always)]
     fn part<const W: usize, const ROWS: bool>(&self, first: usize) -> OwnedPart<'a, T, M, N, W, ROWS> {
         let tiles = OwnedTiles { _p: PhantomData, ..*self };
@@ -150,6 +173,36 @@ impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
     pub fn halves<const W: usize>(self) -> (OwnedPart<'a, T, M, N, W, true>, OwnedPart<'a, T, M, N, W>) {
         const { assert!(2 * W == N, "a half is half as wide as its tile") };
         (self.part(0), self.part(W))
+    }
+}
+
+/// A tile of an [`OwnedTiles`] with the values of its rows: a block's, to be written by one that has a single role.
+pub struct OwnedTile<'a, T, const M: usize, const N: usize> {
+    pub(crate) window: Window<T>,
+    pub(crate) rows: Window<f32>,
+    _p: PhantomData<(&'a mut T, backend::NotShared)>,
+}
+
+impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
+    /// Tile `i`, if it belongs to `ticket` and that to the running block.
+    ///
+    /// It may be claimed again. That is no second writer: it is the same block's, every element of a tile is only ever
+    /// written, and by the same thread, so that the last store counts.
+    #[inline(always)]
+    pub fn claim<const THREADS: usize>(
+        &mut self,
+        _cta: &mut Cta<THREADS>,
+        ticket: u32,
+        i: u32,
+    ) -> Option<OwnedTile<'a, T, M, N>> {
+        if !self.owns(ticket, i) {
+            return None;
+        }
+        let rows: TilesMut<'a, f32, M, 1> = linear(backend::global(self.meta.rows_base), self.meta.rows);
+        let tiles: TilesMut<'a, T, M, N> = linear(self.base, self.meta.raw);
+        // SAFETY: the tile is the running block's alone; see above.
+        let (window, rows) = unsafe { (tiles.window(i, 0), rows.window(i, 0)) };
+        Some(OwnedTile { window, rows, _p: PhantomData })
     }
 }
 
@@ -226,28 +279,6 @@ unsafe impl<T: Element, const M: usize, const N: usize, const W: usize, const RO
 }
 
 impl<'a, T: Element, const N: usize, const W: usize, const ROWS: bool> OwnedPart<'a, T, 64, N, W, ROWS> {
-    /// Whether tile `i` belongs to `ticket` and that to the running block.
-    #[inline(always)]
-    fn owns(&self, ticket: u32, i: u32) -> bool {
-        let m = &self.tiles.meta;
-        let (worker, workers) = self.tiles.worker();
-        if ticket.checked_rem(workers) != Some(worker) {
-            return false;
-        }
-        let Some(quotient) = i.checked_div(m.group) else {
-            return false;
-        };
-        let owner = if m.owners == 0 {
-            quotient as u64
-        } else if quotient < m.entries {
-            // SAFETY: inside the table, which nobody writes during the launch.
-            let owner = unsafe { backend::read_u32(m.owners, quotient) };
-            owner as u64 * m.group as u64 + (i - quotient * m.group) as u64
-        } else {
-            return false;
-        };
-        owner == ticket as u64
-    }
     #[inline(always)]
     fn tile(&self, i: u32) -> HalfMut<'a, T, N, W, Linear> {
         HalfMut::new(linear(self.tiles.base, self.tiles.meta.raw), (i, 0), self.first)
@@ -258,7 +289,7 @@ impl<'a, T: Element, const N: usize, const W: usize> OwnedPart<'a, T, 64, N, W> 
     /// Tile `i`, if it belongs to `ticket` and that to the running block.
     #[inline(always)]
     pub fn claim(&mut self, ticket: u32, i: u32) -> Option<HalfMut<'a, T, N, W, Linear>> {
-        if self.owns(ticket, i) { Some(self.tile(i)) } else { None }
+        if self.tiles.owns(ticket, i) { Some(self.tile(i)) } else { None }
     }
 }
 
@@ -270,7 +301,7 @@ impl<'a, T: Element, const N: usize, const W: usize> OwnedPart<'a, T, 64, N, W, 
         ticket: u32,
         i: u32,
     ) -> Option<(HalfMut<'a, T, N, W, Linear>, HalfMut<'a, f32, 1, 1, Linear>)> {
-        if !self.owns(ticket, i) {
+        if !self.tiles.owns(ticket, i) {
             return None;
         }
         let m = &self.tiles.meta;

@@ -5,6 +5,7 @@ use tilewright::prelude::*;
 pub mod cache;
 pub mod decode;
 pub mod plan;
+pub mod portable;
 
 /// Keys of a block.
 pub const BLOCK: u32 = 64;

@@ -5,7 +5,7 @@
 
 use tilewright::prelude::*;
 
-use super::{BLOCK, ROWS};
+use super::BLOCK;
 
 /// What a request costs a part beside its blocks, in blocks: its q, its statistics, its output.
 pub const REQUEST_COST: u32 = 5;
@@ -102,8 +102,8 @@ const LOW: f32 = -1e30;
 
 /// Joins the pieces of requests that several parts worked on; what one part did alone is left as it is.
 ///
-/// `parts` and `part_lse` (to base 2) are what the decoding kernel left there, two tiles of 64 rows a ticket; `ranges` is the
-/// plan's. `rows` is the number of rows of a request. Four pieces are on their way at a time; they are joined in their order.
+/// `parts` and `part_lse` (to base 2) are what the decoding kernel left there, two tiles of `height` rows (a multiple of 4) a
+/// ticket; `ranges` is the plan's. `rows` is the number of rows of a request. Four pieces are on their way at a time; they are joined in their order.
 #[kernel(grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
 pub fn combine<T: Element<Value = f32>>(
     mut cta: Cta<256>,
@@ -113,10 +113,11 @@ pub fn combine<T: Element<Value = f32>>(
     part_lse: Tiles<f32, 4, 1>,
     ranges: Tiles<u32, 1, 1>,
     rows: u32,
+    height: u32,
 ) {
-    let (row_blocks, down) = (rows.div_ceil(ROWS), rows.div_ceil(4));
-    // two tiles of 64 rows a ticket
-    let count = (parts.rows() / (2 * ROWS)).checked_div(row_blocks).unwrap_or(0);
+    let blocks_of = |rows: u32| rows.checked_div(height).unwrap_or(0);
+    let (row_blocks, down) = (blocks_of(rows.saturating_add(height).saturating_sub(1)), rows.div_ceil(4));
+    let count = (blocks_of(parts.rows()) / 2).checked_div(row_blocks).unwrap_or(0);
     for (((i, _), out), (_, lse)) in out.into_iter().zip(lse) {
         let request = i.checked_div(down).unwrap_or(0);
         let row = (i - request * down) * 4;
@@ -127,8 +128,9 @@ pub fn combine<T: Element<Value = f32>>(
         let end = last.saturating_add(1).min(count);
         // the first piece is in its ticket's second tile; past the last there is nothing
         let at = |part: u32| {
-            let tile = 2 * (part * row_blocks + row / ROWS) + (part == first) as u32;
-            if part < end { tile * (ROWS / 4) + row % ROWS / 4 } else { u32::MAX }
+            let block = blocks_of(row);
+            let tile = 2 * (part * row_blocks + block) + (part == first) as u32;
+            if part < end { (tile * height + row - block * height) / 4 } else { u32::MAX }
         };
         let mut acc = cta.load(parts.tile(u32::MAX, 0));
         let (mut max, mut sum) = (acc.map(|_| LOW), acc.map(|_| 0.0));

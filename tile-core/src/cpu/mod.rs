@@ -4,6 +4,7 @@
 //! counters, one pair a slot, with no lock between them, so that a wait that is missing is a data race, which
 //! ThreadSanitizer sees. The 128 threads of a warpgroup are one thread's loops. Blocks start in index order.
 
+mod attention;
 mod barrier;
 mod cluster;
 mod dot;
@@ -17,6 +18,7 @@ mod scatter;
 mod tile;
 mod wgmma;
 
+pub use attention::{Attended, AttentionElement};
 pub use barrier::Barrier;
 pub use dot::{BlockProduct, DotElement, Split};
 pub use epilogue::AccElement;
@@ -24,6 +26,7 @@ pub use memory::Smem;
 pub use monitor::set_patience;
 pub use run::{Block, Fault, Faults, Place, declared, run};
 
+pub(crate) use attention::{attend, store_attended};
 pub(crate) use barrier::*;
 pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, dot_strips, store_block};

@@ -29,7 +29,7 @@ pub(crate) fn wait_copies<const N: usize>() {
 /// # Safety
 /// Both addresses are 16-byte aligned; `to` is the caller's; if `n > i`, `from` may be read.
 #[inline(always)]
-unsafe fn copy_16<T>(to: Smem, from: *const T, n: u32, i: u32, go: u32) {
+pub(super) unsafe fn copy_16<T>(to: Smem, from: *const T, n: u32, i: u32, go: u32) {
     // SAFETY: the caller's.
     unsafe {
         asm!("{{ .reg .pred p, q; .reg .b32 s; setp.gt.u32 p, {2}, {3}; setp.ne.u32 q, {4}, 0; selp.b32 s, 16, 0, p;
@@ -56,7 +56,7 @@ unsafe fn copy_4<T>(to: Smem, from: *const T, inside: bool) {
 /// # Safety
 /// `to` is the caller's; the first `left` elements may be read.
 #[inline(always)]
-unsafe fn copy_elements<T>(to: Smem, from: *const T, left: u32) {
+pub(super) unsafe fn copy_elements<T>(to: Smem, from: *const T, left: u32) {
     let mut words = [0u32; 4];
     let mut i = 0;
     while i < 4 {

@@ -17,6 +17,8 @@ struct Four<V>(V, V, V, V);
 unsafe extern "unadjusted" {
     #[link_name = "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16.p0"]
     fn ldmatrix_x4(from: *const u8) -> Four<u32>;
+    #[link_name = "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p0"]
+    fn ldmatrix_x4_trans(from: *const u8) -> Four<u32>;
     #[link_name = "llvm.nvvm.mma.m16n8k16.row.col.bf16"]
     fn mma_m16n8k16_bf16(
         a0: u32,
@@ -38,9 +40,20 @@ unsafe extern "unadjusted" {
 /// # Safety
 /// By the whole warp; `from` is 16-byte aligned, its 16 bytes are written by nobody meanwhile.
 #[inline(always)]
-unsafe fn ldmatrix(from: Smem) -> [u32; 4] {
+pub(super) unsafe fn ldmatrix(from: Smem) -> [u32; 4] {
     // SAFETY: the caller's.
     let r = unsafe { ldmatrix_x4(from.generic()) };
+    [r.0, r.1, r.2, r.3]
+}
+
+/// As [`ldmatrix`], each matrix transposed.
+///
+/// # Safety
+/// As for [`ldmatrix`].
+#[inline(always)]
+pub(super) unsafe fn ldmatrix_transposed(from: Smem) -> [u32; 4] {
+    // SAFETY: the caller's.
+    let r = unsafe { ldmatrix_x4_trans(from.generic()) };
     [r.0, r.1, r.2, r.3]
 }
 
@@ -49,7 +62,7 @@ unsafe fn ldmatrix(from: Smem) -> [u32; 4] {
 /// # Safety
 /// By the whole warp.
 #[inline(always)]
-unsafe fn mma_bf16<const H: usize>(d: &mut [f32; 4], a: &[u32; 4], b: &[u32; 4]) {
+pub(super) unsafe fn mma_bf16<const H: usize>(d: &mut [f32; 4], a: &[u32; 4], b: &[u32; 4]) {
     // SAFETY: the caller's.
     let r = unsafe { mma_m16n8k16_bf16(a[0], a[1], a[2], a[3], b[H], b[H + 1], d[0], d[1], d[2], d[3]) };
     *d = [r.0, r.1, r.2, r.3];
@@ -60,7 +73,7 @@ unsafe fn mma_bf16<const H: usize>(d: &mut [f32; 4], a: &[u32; 4], b: &[u32; 4])
 /// # Safety
 /// By the whole warp.
 #[inline(always)]
-unsafe fn mma_f16<const H: usize>(d: &mut [f32; 4], a: &[u32; 4], b: &[u32; 4]) {
+pub(super) unsafe fn mma_f16<const H: usize>(d: &mut [f32; 4], a: &[u32; 4], b: &[u32; 4]) {
     // SAFETY: the caller's.
     unsafe {
         asm!("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{0}, {1}, {2}, {3}}}, {{{4}, {5}, {6}, {7}}}, {{{8}, {9}}}, {{{0}, {1}, {2}, {3}}};",

@@ -5,6 +5,7 @@
 //! And convergent operations are LLVM intrinsics (`sync`), never `asm!`, which LLVM would feel free to duplicate.
 
 mod access;
+mod attention;
 mod barrier;
 mod cluster;
 mod cp_async;
@@ -23,6 +24,7 @@ mod tile;
 mod tma;
 mod wgmma;
 
+pub use attention::{Attended, AttentionElement};
 pub use barrier::Barrier;
 pub use dot::DotElement;
 pub use element::Pack16;
@@ -36,6 +38,7 @@ pub use smem::Smem;
 pub(crate) use smem::here;
 pub use wgmma::{MmaElement, Wgmma, Width};
 
+pub(crate) use attention::{attend, store_attended};
 pub(crate) use barrier::*;
 pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, dot_strips, store_block};

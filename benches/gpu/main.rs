@@ -16,6 +16,7 @@ mod cublas;
 mod gemm;
 mod launch;
 mod mla;
+mod mla_cache;
 mod report;
 mod rmsnorm;
 mod rows;
@@ -84,11 +85,12 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         right &= rows::check(&stream, o)?;
     }
     if wanted("mla") {
-        right &= mla::check(&stream, o)?;
+        right &= mla::check(&stream, o)? & mla_cache::check(&stream)?;
     }
     if right && !o.check {
         if wanted("mla") {
             mla::time(&stream, o, &mut report)?;
+            mla_cache::time(&stream, o, &mut report)?;
         }
         if wanted("launch") {
             launch::time(&stream, &mut report)?;

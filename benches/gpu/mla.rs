@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 
-use tilewright::ops::mla::{Args, KEY, Latent, Problem, VALUE, decode, plan};
+use tilewright::ops::mla::{
+    Args, Cache, KEY, Latent, PageLists, Path, Problem, Query, ROPE, VALUE, decode_by, page_table, plan,
+};
 use tilewright::prelude::*;
 
 use crate::Options;
@@ -10,7 +12,7 @@ use crate::report::{Report, Row};
 use crate::timing::{candidate, measure, sets};
 
 /// Uniform values between -1 and 1.
-fn uniform<T: Element<Value = f32>>(n: usize, seed: u64) -> Vec<T> {
+pub(crate) fn uniform<T: Element<Value = f32>>(n: usize, seed: u64) -> Vec<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..n)
         .map(|_| {
@@ -46,13 +48,19 @@ pub fn check(stream: &Stream, o: &Options) -> Result<bool, Error> {
     let cases = if o.quick { &all[..2] } else { &all[..] };
     let mut right = true;
     for c in cases {
-        right &= one::<bf16>(stream, c)? & one::<f16>(stream, c)?;
+        for (path, split) in [(Path::Hopper, false), (Path::Portable, true)] {
+            right &= one::<bf16>(stream, c, path, split)? & one::<f16>(stream, c, path, !split)?;
+        }
     }
-    println!("mla: {} steps against f64: {}", cases.len(), if right { "right" } else { "WRONG" });
+    println!(
+        "mla: {} steps by both kernels, in both layouts, against f64: {}",
+        cases.len(),
+        if right { "right" } else { "WRONG" }
+    );
     Ok(right)
 }
 
-fn one<T: Latent>(stream: &Stream, c: &Case) -> Result<bool, Error> {
+fn one<T: Latent>(stream: &Stream, c: &Case, path: Path, split: bool) -> Result<bool, Error> {
     let &Case { heads, queries, page_rows, ref lengths } = c;
     let requests = lengths.len();
     let used: Vec<usize> = lengths.iter().map(|&n| (n.max(0) as usize).div_ceil(page_rows)).collect();
@@ -73,8 +81,32 @@ fn one<T: Latent>(stream: &Stream, c: &Case) -> Result<bool, Error> {
     let problem = Problem::on(&stream.device(), requests, heads, queries)?;
     let dq = Tensor::from_slice(stream, [requests, queries, heads, KEY], &q)?;
     let dcache = Tensor::from_slice(stream, [pages, page_rows, KEY], &cache)?;
-    let dtable = Tensor::from_slice(stream, [requests, columns], &table)?;
-    let dlengths = Tensor::from_slice(stream, [requests], lengths)?;
+    let mut dtable = Tensor::from_slice(stream, [requests, columns], &table)?;
+    let mut dlengths = Tensor::from_slice(stream, [requests], lengths)?;
+    let part = |all: &[T], from: usize, to: usize| -> Vec<T> {
+        all.chunks_exact(KEY).flat_map(|row| &row[from..to]).copied().collect()
+    };
+    let dq_parts = (
+        Tensor::from_slice(stream, [requests, queries, heads, VALUE], &part(&q, 0, VALUE))?,
+        Tensor::from_slice(stream, [requests, queries, heads, ROPE], &part(&q, VALUE, KEY))?,
+    );
+    let dcache_parts = (
+        Tensor::from_slice(stream, [pages, page_rows, VALUE], &part(&cache, 0, VALUE))?,
+        Tensor::from_slice(stream, [pages, page_rows, ROPE], &part(&cache, VALUE, KEY))?,
+    );
+    if split {
+        let (mut indptr, mut indices, mut last) = (vec![0], Vec::new(), Vec::new());
+        for (r, &used) in used.iter().enumerate() {
+            indices.extend(&table[r * columns..][..used]);
+            indptr.push(indices.len() as i32);
+            last.push(if used == 0 { -9 } else { (lengths[r] - 1) % page_rows as i32 + 1 });
+        }
+        let list = |l: &[i32]| Tensor::<i32, 1>::from_slice(stream, [l.len()], l);
+        let (indptr, indices, last) = (list(&indptr)?, list(&indices)?, list(&last)?);
+        let lists = PageLists { kv_indptr: indptr.view(), kv_indices: indices.view(), kv_last_page_len: last.view() };
+        (dtable, dlengths) = (Tensor::full(stream, [requests, columns], -1)?, Tensor::full(stream, [requests], -1)?);
+        page_table(stream, lists, page_rows, dtable.view_mut(), dlengths.view_mut())?;
+    }
     let mut words = Tensor::<u32, 1>::full(stream, [problem.plan_words()], u32::MAX)?;
     let mut workspace = Tensor::<f32, 1>::full(stream, [problem.workspace_len()], f32::NAN)?;
     let mut first: Option<Vec<u32>> = None;
@@ -85,8 +117,12 @@ fn one<T: Latent>(stream: &Stream, c: &Case) -> Result<bool, Error> {
         let mut dlse = Tensor::<f32, 3>::full(stream, [requests, queries, heads], f32::NAN)?;
         plan(stream, &problem, dlengths.view(), columns * page_rows, words.view_mut())?;
         let args = Args {
-            q: dq.view().into(),
-            cache: dcache.view().into(),
+            q: if split { Query::Split(dq_parts.0.view(), dq_parts.1.view()) } else { dq.view().into() },
+            cache: if split {
+                Cache::Split(dcache_parts.0.view(), dcache_parts.1.view())
+            } else {
+                dcache.view().into()
+            },
             table: dtable.view(),
             lengths: dlengths.view(),
             scale,
@@ -95,7 +131,7 @@ fn one<T: Latent>(stream: &Stream, c: &Case) -> Result<bool, Error> {
             out: dout.view_mut(),
             lse: dlse.view_mut(),
         };
-        decode(stream, &problem, args)?;
+        decode_by(path, stream, &problem, args)?;
         (out, lse) = (dout.to_vec(stream)?, dlse.to_vec(stream)?);
         let bits = out.iter().map(|x| x.to_value()).chain(lse.iter().copied()).map(f32::to_bits).collect();
         again &= first.as_ref().is_none_or(|f| *f == bits);
@@ -133,7 +169,9 @@ fn one<T: Latent>(stream: &Stream, c: &Case) -> Result<bool, Error> {
     }
     if bad > 0 || !again {
         let dtype = T::DTYPE;
-        println!("mla {dtype} {heads} heads {queries} queries {lengths:?}: {bad} outside; repeatable {again}");
+        println!(
+            "mla {path} {dtype} split {split} {heads} heads {queries} queries {lengths:?}: {bad} outside; repeatable {again}"
+        );
     }
     Ok(bad == 0 && again)
 }
@@ -181,7 +219,7 @@ fn time_shape<T: Latent>(
             )),
         ));
     }
-    let ours = candidate(stream, "mla", count, |st, set| {
+    let step = |path: Path, st: &Stream, set: usize| {
         let (q, cache, outputs) = &data[set];
         let (workspace, out, lse) = &mut *outputs.borrow_mut();
         let args = Args {
@@ -195,30 +233,37 @@ fn time_shape<T: Latent>(
             out: out.view_mut(),
             lse: lse.view_mut(),
         };
-        decode(st, &problem, args)
-    })?;
+        decode_by(path, st, &problem, args)
+    };
+    let ours = candidate(stream, "mla", count, |st, set| step(Path::Hopper, st, set))?;
+    let portable = candidate(stream, "mla portable", count, |st, set| step(Path::Portable, st, set))?;
     // reads half of the cache and writes as much: as many bytes as the cache has
     let half = RefCell::new(Tensor::<T, 1>::zeros(stream, [size / 2])?);
     let copy = candidate(stream, "copy", count, |st, set| {
         let cache = data[set].1.view().reshape([size])?.slice(0, 0..size / 2)?;
         half.borrow_mut().view_mut().copy_from(st, cache)
     })?;
-    let mut all = [ours, copy];
+    let mut all = [ours, copy, portable];
     measure(stream, &mut all, if o.quick { 5 } else { 9 }, 20.0)?;
     let (ours_us, peer_us) = (all[0].micros(), all[1].micros());
-    let rate = if h > 64 {
-        format!("{:.0} TFLOP/s", 2e-6 * (b * h * s * (KEY + VALUE)) as f64 / ours_us)
-    } else {
-        format!("{:.0} GB/s", 1e-3 * (size * 2) as f64 / ours_us)
+    let rate = |us: f64| {
+        if h > 64 {
+            format!("{:.0} TFLOP/s", 2e-6 * (b * h * s * (KEY + VALUE)) as f64 / us)
+        } else {
+            format!("{:.0} GB/s", 1e-3 * (size * 2) as f64 / us)
+        }
     };
+    let shape = format!("{b}/{h}/{s}");
+    let portable_us = all[2].micros();
     report.add(Row {
-        op: "mla_decode",
+        op: "mla_portable",
         dtype: T::DTYPE,
-        shape: format!("{b}/{h}/{s}"),
-        ours_us,
-        peer: "copy",
-        peer_us,
-        rate,
+        shape: shape.clone(),
+        ours_us: portable_us,
+        peer: "mla_decode",
+        peer_us: ours_us,
+        rate: rate(portable_us),
     });
+    report.add(Row { op: "mla_decode", dtype: T::DTYPE, shape, ours_us, peer: "copy", peer_us, rate: rate(ours_us) });
     Ok(())
 }

@@ -28,8 +28,17 @@ fn folder() -> &'static Path {
     })
 }
 
-const NAMES: [&str; 7] =
-    ["01_tensors", "02_first_kernel", "03_rmsnorm", "04_epilogue", "05_smollm2", "06_faults", "gemm"];
+const NAMES: [&str; 9] = [
+    "01_tensors",
+    "02_first_kernel",
+    "03_rmsnorm",
+    "04_epilogue",
+    "05_smollm2",
+    "06_faults",
+    "07_mla_decode",
+    "08_mla_layer",
+    "gemm",
+];
 
 fn program(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))

@@ -31,7 +31,7 @@ pub enum DType {
     /// 8-bit unsigned integer.
     U8 = 7,
     /// 64-bit signed integer.
-    I64 = 8,
+    I64 = 9,
 }
 
 impl DType {

@@ -87,7 +87,7 @@ fn run() -> common::Outcome {
         Step::new(3, vec![70, 1, 0, 129])
     } else {
         // lengths around 4096, and one that is empty
-        let lengths = (0..64).map(|r| if r == 7 { 0 } else { 4096 - 1500 + r * 47 });
+        let lengths = (0..32).map(|r| if r == 7 { 0 } else { 4096 - 1500 + r * 94 });
         Step::new(128, lengths.collect())
     };
     let (requests, heads) = (step.lengths.len(), step.heads);

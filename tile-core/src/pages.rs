@@ -160,6 +160,10 @@ mod sealed {
 }
 
 /// Rows of `C` columns that lie in pages: what fills a slot. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not rows of {C} columns that lie in pages",
+    note = "`TmaPages::gather` gives rows as wide as a page's, `columns` a part of them, and `beside` joins two parts"
+)]
 pub trait Paged<T: Element, const C: usize>: Copy + sealed::Sealed {
     /// The same if `any`, else nothing but zeros.
     #[doc(hidden)]

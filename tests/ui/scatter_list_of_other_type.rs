@@ -1,0 +1,20 @@
+// wrong: the list of rows is of another type
+// rule: soundness 12: scatters use relaxed stores, and are never read
+// expect: check E0308 "expected `Tiles<'_, i64, 1, 1>`"
+#![forbid(unsafe_code)]
+use tilewright::prelude::*;
+
+tilewright::images!(none);
+
+#[kernel(grid = persistent, faults(BAD_ROW = "the list names a row that does not exist"))]
+pub fn scatter(
+    mut cta: Cta<128>,
+    y: ScatterRows<f32, 64>,
+    x: Tiles<f32, 8, 64>,
+    rows: Tiles<u32, 1, 1>, //~ right: rows: Tiles<i64, 1, 1>,
+) {
+    for ticket in y.tickets() {
+        let x = cta.fetch(x.tile(ticket, 0));
+        y.put(&mut cta, rows, ticket * 8, &x, BAD_ROW);
+    }
+}

@@ -1,0 +1,51 @@
+// wrong: a warpgroup fills a slot that the supplier fills
+// rule: soundness 3: each end of a pipeline belongs to one role
+// expect: check E0599 "no method named `fill` found"
+#![forbid(unsafe_code)]
+use tilewright::prelude::*;
+
+tilewright::images!(none);
+
+#[kernel(arch = "sm_90a", grid = persistent)]
+pub fn copy(
+    cta: Cta<384>,
+    #[shared] left: Pipeline<SharedTile<bf16, 64, 64>, 1>,
+    #[shared] right: Pipeline<SharedTile<bf16, 64, 128>, 1>,
+    #[shared] to_second: Pipeline<SharedRow, 1>,
+    #[shared] to_first: Pipeline<SharedRow, 1>,
+    out: OwnedTiles<bf16, 64, 128>,
+    kv: TmaPages<bf16, 64, 64>,
+    k_rope: TmaPages<bf16, 64, 64>,
+    table: Tiles<i32, 1, 1>,
+) {
+    let tickets = out.tickets();
+    let (mut left_out, mut right_out) = out.halves::<64>();
+    cta.pair_supplied(
+        (left.to_first(), right.to_second()),
+        to_second,
+        to_first,
+        |warp, (left, right)| {
+            for ticket in tickets {
+                let pages = table.list(ticket);
+                left.fill(warp).gather(warp, kv.gather(pages, 0));
+                right.fill(warp).gather(warp, kv.gather(pages, 0).beside::<64, 128>(k_rope.gather(pages, 0)));
+            }
+        },
+        |wg, (left, ()), _, _| {
+            for ticket in tickets {
+                left.fill(wg); //~ right: drop(left.next());
+                if let Some((out, _)) = left_out.claim_with_rows(ticket, ticket) {
+                    out.store(wg, Acc::<64>::zero());
+                }
+            }
+        },
+        |wg, ((), right), _, _| {
+            for ticket in tickets {
+                drop(right.next());
+                if let Some(out) = right_out.claim(ticket, ticket) {
+                    out.store(wg, Acc::<64>::zero());
+                }
+            }
+        },
+    );
+}

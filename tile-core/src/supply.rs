@@ -113,8 +113,11 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> SupplyFill
     pub fn gather(self, _: &mut Supplier, source: TmaGather<'_, T, C>) {
         // SAFETY: every consumer of the slot has released it.
         unsafe {
-            let base = self.from.ring.stage(self.from.slot).base;
-            self.from.copy(|bar| backend::gather::<T, C>(base, &source, R, bar))
+            let p = self.from;
+            let (base, full) = (p.ring.stage(p.slot).base, p.ring.full(p.slot));
+            backend::meet_warp();
+            backend::gather::<T, R, C>(base, &source, full);
+            p.advance();
         }
     }
     /// As [`gather`](SupplyFill::gather), but only `rows` rows: the others become zero, whatever the pages hold there. When
@@ -130,11 +133,7 @@ impl<T: Element, const R: usize, const C: usize, const STAGES: usize> SupplyFill
         // SAFETY: every consumer of the slot has released it, and nobody else touches it before it is published.
         unsafe {
             let base: Smem = p.ring.stage(p.slot).base;
-            backend::by_one_lane(|| {
-                landed.expect(<SharedTile<T, R, C> as Stage>::BYTES);
-                backend::gather::<T, C>(base, &source, R, landed);
-                landed.filled(1);
-            });
+            backend::gather::<T, R, C>(base, &source, landed);
             // how often it was waited for is kept in memory: that is rare, and registers are not
             let phase = times.load_u32();
             landed.wait::<1>(phase, 1, "the supplier waits for its own copy");

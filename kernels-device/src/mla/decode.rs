@@ -26,6 +26,17 @@ const LOW: f32 = -1e30;
 /// The logit of a key that does not exist.
 const MASKED: f32 = -1e33;
 
+/// How much larger (as a logarithm to base 2) than the maximum in use a logit may be.
+const SLACK: f32 = 8.0;
+
+/// The maximum to use after `old`, `new` being the largest logit of a block. It need not be the maximum: any number near it
+/// keeps exponentials and sums in range (these up to 2^8 times the number of keys, and all keep their precision). So it
+/// rises only where it must, and what was summed is seldom multiplied: the idea is FlashAttention-4's.
+#[inline(always)]
+fn raise(old: f32, new: f32) -> f32 {
+    if new > old + SLACK { new } else { old }
+}
+
 /// Which keys rows of a tile may see.
 #[derive(Clone, Copy)]
 struct Mask {
@@ -124,14 +135,15 @@ pub fn paged<T: MmaElement>(
                     let pages = table.list(request);
                     q_ring.fill(warp).load(warp, q.rows_from(request * rows + row_block * ROWS).columns::<0, 512>());
                     while first < stop {
-                        let (keys, left) = (kv.gather(pages, first), stop - first);
-                        warp.fault_if(keys.lack(left.min(2 * BLOCK)), BAD_PAGE);
+                        let (keys, left) = (kv.gather(warp, pages, first), stop - first);
+                        let lack = keys.lack(warp, left.min(2 * BLOCK));
+                        warp.fault_if(lack, BAD_PAGE);
+                        let (next, after) = (keys.after_64(warp), left.saturating_sub(BLOCK));
                         // in the order in which slots become free
                         k0_left.fill(warp).gather_rows(warp, keys.columns::<0, 256>(), left);
                         k0_right.fill(warp).gather_rows(warp, keys.columns::<256, 320>(), left);
-                        let (keys, left) = (kv.gather(pages, first + BLOCK), left.saturating_sub(BLOCK));
-                        k1_right.fill(warp).gather_rows(warp, keys.columns::<256, 320>(), left);
-                        k1_left.fill(warp).gather_rows(warp, keys.columns::<0, 256>(), left);
+                        k1_right.fill(warp).gather_rows(warp, next.columns::<256, 320>(), after);
+                        k1_left.fill(warp).gather_rows(warp, next.columns::<0, 256>(), after);
                         first += 2 * BLOCK;
                     }
                     request += 1;
@@ -167,14 +179,14 @@ pub fn paged<T: MmaElement>(
                         first += 2 * BLOCK;
 
                         // softmax on the running maximum, which the other warpgroup will raise
-                        let raised = max.max(s.row_max(wg));
+                        let raised = max.zip(s.row_max(wg), raise);
                         let shrink = max.zip(raised, |old, new| exp2(old - new));
                         let p = s.map_rows(raised, |x, max| exp2(x - max));
                         let packed = p.pack::<T>();
                         stats_out.fill(wg).store(wg, &(raised, shrink));
                         p_out.fill(wg).store(wg, &packed);
                         sum = sum * shrink + p.row_sum(wg);
-                        o = o.map_rows(shrink, |x, s| x * s);
+                        o = o.scale_rows(wg, shrink);
                         let mut products = wg.mma_with(o, (packed, k));
                         products.multiply_packed(|(p, k)| (p, k.t()));
                         o = products.wait();
@@ -185,7 +197,7 @@ pub fn paged<T: MmaElement>(
                         max = stats.0.read(wg);
                         drop(stats);
                         sum = sum * shrink;
-                        o = o.map_rows(shrink, |x, s| x * s);
+                        o = o.scale_rows(wg, shrink);
                         let mut products = wg.mma_with(o, (p_in.next(), k1_left.next()));
                         products.multiply(|(p, k)| (p.rows(), k.t()));
                         o = products.wait();
@@ -242,12 +254,12 @@ pub fn paged<T: MmaElement>(
                         let stats = stats_in.next();
                         let (max, before) = (stats.0.read(wg), stats.1.read(wg));
                         drop(stats);
-                        o = o.map_rows(before, |x, s| x * s);
+                        o = o.scale_rows(wg, before);
                         let mut products = wg.mma_with(o, (p_in.next(), k0_right.next()));
                         products.multiply(|(p, k)| (p.rows(), k.columns::<0, 256>().t()));
                         let s = mask.scale(s, first, scale);
                         first += 2 * BLOCK;
-                        let raised = max.max(s.row_max(wg));
+                        let raised = max.zip(s.row_max(wg), raise);
                         let shrink = max.zip(raised, |old, new| exp2(old - new));
                         let p = s.map_rows(raised, |x, max| exp2(x - max));
                         let packed = p.pack::<T>();
@@ -256,7 +268,7 @@ pub fn paged<T: MmaElement>(
                         sum = sum * before * shrink + p.row_sum(wg);
                         o = products.wait();
 
-                        o = o.map_rows(shrink, |x, s| x * s);
+                        o = o.scale_rows(wg, shrink);
                         let mut products = wg.mma_with(o, (packed, k));
                         products.multiply_packed(|(p, k)| (p, k.columns::<0, 256>().t()));
                         o = products.wait();

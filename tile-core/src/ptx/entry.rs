@@ -191,7 +191,7 @@ pub(crate) fn pair_supplied(
 /// By the whole warp.
 #[inline(always)]
 pub(crate) unsafe fn by_one_lane(f: impl FnOnce()) {
-    if tid() % 32 == 0 {
+    if elect() {
         f()
     }
     warp_barrier();

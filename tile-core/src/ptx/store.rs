@@ -5,7 +5,7 @@ use core::arch::asm;
 use super::element::Pack16;
 use super::epilogue::AccElement;
 use super::smem::{Smem, here};
-use super::sync::{shuffle_xor, tid, warp_barrier, warpgroup_barrier};
+use super::sync::{any_lane, shuffle_xor, tid, warp_barrier, warpgroup_barrier};
 use super::tma::{fence_for_bulk, store_box, wait_stores_read};
 use super::wgmma::{Wgmma, Width};
 use crate::layout::{accumulator_at, fragment_at, stmatrix_offset, tile_offset};
@@ -380,6 +380,17 @@ pub(crate) type RowValues = [f32; 2];
 #[inline(always)]
 pub(crate) fn zip_rows(a: RowValues, b: RowValues, f: impl Fn(f32, f32) -> f32) -> RowValues {
     [f(a[0], b[0]), f(a[1], b[1])]
+}
+
+/// Every element times its row's value; nothing is done where a warp's rows are all to be multiplied by one.
+///
+/// By whole warps.
+#[inline(always)]
+pub(crate) fn scale_rows<const N: usize>(regs: <Width<N> as Wgmma>::Regs, by: RowValues) -> <Width<N> as Wgmma>::Regs
+where
+    Width<N>: Wgmma,
+{
+    if any_lane(by[0] != 1.0 || by[1] != 1.0) { Width::<N>::map_rows(regs, by, |x, s| x * s) } else { regs }
 }
 
 /// Folds every row by an associative and commutative `f`: in the thread, then over the four lanes that share the row.

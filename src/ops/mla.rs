@@ -260,32 +260,35 @@ macro_rules! latent {
                     u32::try_from(columns.saturating_mul(page_rows)).unwrap_or(u32::MAX).min(i32::MAX as u32);
                 let owners = owners.reshape([requests, 1])?.tiles().arg("plan")?;
                 let (group, count) = (problem.row_blocks() as u32, tickets as u32);
-                kernel::paged::<$t>::launch(
-                    stream,
-                    (
-                        parts.reborrow().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles_mut()?.in_runs(
-                            part_lse.reborrow().reshape([2 * tickets * ROWS as usize, 1])?.tiles_mut()?,
-                            2,
-                            count,
-                        ),
-                        a.out.reborrow().reshape([requests, rows, VALUE]).arg("out")?.tiles_mut()?.owned_by(
-                            a.lse.reborrow().reshape([requests, rows, 1]).arg("lse")?.tiles_mut()?,
-                            owners,
-                            group,
-                            count,
-                        ),
-                        a.q.reshape([requests * rows, KEY]).arg("q")?.tma_tiles().arg("q")?,
-                        a.cache.tma_pages().arg("cache")?,
-                        a.table.tiles().arg("table")?,
-                        a.lengths.reshape([requests, 1])?.tiles().arg("lengths")?,
-                        plan.reshape([problem.parts, PART_WORDS as usize])?.tiles()?,
-                        group,
-                        capacity,
-                        heads as u32,
-                        queries as u32,
-                        a.scale * std::f32::consts::LOG2_E,
+                let args = (
+                    parts.reborrow().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles_mut()?.in_runs(
+                        part_lse.reborrow().reshape([2 * tickets * ROWS as usize, 1])?.tiles_mut()?,
+                        2,
+                        count,
                     ),
-                )?;
+                    a.out.reborrow().reshape([requests, rows, VALUE]).arg("out")?.tiles_mut()?.owned_by(
+                        a.lse.reborrow().reshape([requests, rows, 1]).arg("lse")?.tiles_mut()?,
+                        owners,
+                        group,
+                        count,
+                    ),
+                    a.q.reshape([requests * rows, KEY]).arg("q")?.tma_tiles().arg("q")?,
+                    a.cache.tma_pages().arg("cache")?,
+                    a.table.tiles().arg("table")?,
+                    a.lengths.reshape([requests, 1])?.tiles().arg("lengths")?,
+                    plan.reshape([problem.parts, PART_WORDS as usize])?.tiles()?,
+                    group,
+                    capacity,
+                    heads as u32,
+                    queries as u32,
+                    a.scale * std::f32::consts::LOG2_E,
+                );
+                // two blocks of rows read the same keys: a cluster of two brings them once
+                if group % 2 == 0 {
+                    kernel::paged::<$t, 2>::launch(stream, args)?;
+                } else {
+                    kernel::paged::<$t, 1>::launch(stream, args)?;
+                }
                 combine::<$t>::launch(
                     stream,
                     (

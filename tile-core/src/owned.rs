@@ -34,7 +34,7 @@ pub struct OwnedMeta {
 }
 
 /// A writable view cut into tiles of `M` x `N`, with a second one of a value for each row. Their tiles belong to tickets; a
-/// block of `n` has the tickets `b, b + n, ...`.
+/// block of `n` has the tickets `b, b + n, ...`; the blocks of a cluster follow each other.
 ///
 /// Made on the host: with [`TilesMut::owned_by`] a table on the device says to which ticket a tile belongs, with
 /// [`TilesMut::in_runs`] every ticket has the same number of them.
@@ -120,11 +120,11 @@ impl<T: Element, const M: usize, const N: usize> OwnedTiles<'_, T, M, N> {
 
 impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
     #[inline(always)]
-    fn worker(&self) -> (u32, u32) {
+    fn block(&self) -> (u32, u32) {
         #[cfg(target_arch = "nvptx64")]
-        return backend::worker();
+        return backend::block_here();
         #[cfg(not(target_arch = "nvptx64"))]
-        (self.place.worker, self.place.workers)
+        self.place.block()
     }
     /// The running block's tickets, in order. They give no right to write.
     #[inline(always)]
@@ -132,7 +132,7 @@ impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
         Tickets {
             end: self.meta.tickets,
             #[cfg(not(target_arch = "nvptx64"))]
-            worker: self.worker(),
+            worker: self.block(),
         }
     }
     /// Rows of the view (of one slab).
@@ -168,7 +168,7 @@ impl IntoIterator for Tickets {
     fn into_iter(self) -> TicketsIter {
         // asked for here, and for each step, rather than kept in registers
         #[cfg(target_arch = "nvptx64")]
-        let worker = backend::worker_here();
+        let worker = backend::block_here();
         #[cfg(not(target_arch = "nvptx64"))]
         let worker = self.worker;
         TicketsIter { next: worker.0, tickets: self }
@@ -191,7 +191,7 @@ impl Iterator for TicketsIter {
             return None;
         }
         #[cfg(target_arch = "nvptx64")]
-        let worker = backend::worker_here();
+        let worker = backend::block_here();
         #[cfg(not(target_arch = "nvptx64"))]
         let worker = self.tickets.worker;
         self.next = ticket.saturating_add(worker.1);
@@ -218,7 +218,7 @@ impl<'a, T: Element, const N: usize, const W: usize, const ROWS: bool> OwnedPart
     #[inline(always)]
     fn owns(&self, ticket: u32, i: u32) -> bool {
         let m = &self.tiles.meta;
-        let (worker, workers) = self.tiles.worker();
+        let (worker, workers) = self.tiles.block();
         if ticket.checked_rem(workers) != Some(worker) {
             return false;
         }

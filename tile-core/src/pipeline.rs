@@ -296,12 +296,9 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
     pub fn next(&mut self) -> FullSlot<'p, S, STAGES> {
         let ring = self.ring;
         if !cfg!(tilewright_fault = "full") {
-            let what = "a consumer waits for a full slot";
-            if const { S::CLUSTER > 1 } {
-                ring.full(self.slot).wait::<2>(self.phase, Ring::<S, STAGES>::FILLS, what);
-            } else {
-                ring.full(self.slot).wait::<1>(self.phase, Ring::<S, STAGES>::FILLS, what);
-            }
+            // Of this block's scope also where peers send into the slot: what they send is the copy engine's, whose bytes
+            // are visible to who has seen them counted. The cluster's scope would throw away the first-level cache each time.
+            ring.full(self.slot).wait::<1>(self.phase, Ring::<S, STAGES>::FILLS, "a consumer waits for a full slot");
         }
         let release = Release {
             empty: ring.empty(self.slot),

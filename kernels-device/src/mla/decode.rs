@@ -91,15 +91,15 @@ impl Mask {
     arch = "sm_90a",
     grid = persistent,
     faults(BAD_PAGE = "the page table names a page that does not exist"),
-    instances(bf16 = <bf16>, f16 = <f16>)
+    instances(bf16 = <bf16, 1>, f16 = <f16, 1>, bf16_two = <bf16, 2>, f16_two = <f16, 2>)
 )]
-pub fn paged<T: MmaElement>(
-    cta: Cta<384>,
+pub fn paged<T: MmaElement, const K: usize>(
+    cta: Cta<384, K>,
     #[shared] q_ring: Pipeline<SharedTile<T, 64, 512>, 1>,
-    #[shared] k0_left: Pipeline<SharedTile<T, 64, 256>, 1>,
-    #[shared] k0_right: Pipeline<SharedTile<T, 64, 320>, 1>,
-    #[shared] k1_left: Pipeline<SharedTile<T, 64, 256>, 1>,
-    #[shared] k1_right: Pipeline<SharedTile<T, 64, 320>, 1>,
+    #[shared] k0_left: Pipeline<Multicast<SharedTile<T, 64, 256>, K>, 1>,
+    #[shared] k0_right: Pipeline<Multicast<SharedTile<T, 64, 320>, K>, 1>,
+    #[shared] k1_left: Pipeline<Multicast<SharedTile<T, 64, 256>, K>, 1>,
+    #[shared] k1_right: Pipeline<Multicast<SharedTile<T, 64, 320>, K>, 1>,
     #[shared] p0_ring: Pipeline<SharedTile<T, 64, 64>, 1>,
     #[shared] p1_ring: Pipeline<SharedTile<T, 64, 64>, 1>,
     #[shared] stats0_ring: Pipeline<(SharedRow, SharedRow), 1>,

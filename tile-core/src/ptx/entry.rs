@@ -150,7 +150,7 @@ pub(crate) fn pair(
 /// Splits the block into a supplying warp and two warpgroups: see
 /// [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
 #[inline(always)]
-pub(crate) fn pair_supplied(
+pub(crate) fn pair_supplied<const CLUSTER: usize>(
     faults: Faults,
     init: impl FnOnce(),
     supply: impl FnOnce(&mut Supplier),
@@ -161,13 +161,19 @@ pub(crate) fn pair_supplied(
         init();
         Barrier::publish_inits();
     }
-    block_barrier();
+    if CLUSTER > 1 {
+        cluster_barrier();
+    } else {
+        block_barrier();
+    }
     // SAFETY: once for each.
     unsafe {
         match tid() / 128 {
             0 => {
                 give_registers::<3>();
-                if tid() < 32 {
+                // by a number that the assembler knows to be the warp's: else it keeps what is the warp's in registers of
+                // each thread
+                if shuffle(tid() / 32, 0) == 0 {
                     supply(&mut supplier(faults));
                 }
             }

@@ -72,20 +72,15 @@ pub(crate) fn worker() -> (u32, u32) {
     }
 }
 
-/// As [`worker`], read anew by every call.
+/// The block's number among all blocks, and how many there are: read anew by every call.
 #[inline(always)]
-pub(crate) fn worker_here() -> (u32, u32) {
-    #[cfg(target_feature = "sm_90a")]
-    {
-        let (id, n): (u32, u32);
-        // SAFETY: special registers.
-        unsafe {
-            core::arch::asm!("mov.u32 {0}, %clusterid.x; mov.u32 {1}, %nclusterid.x;", out(reg32) id, out(reg32) n, options(nostack));
-        }
-        (id, n)
+pub(crate) fn block_here() -> (u32, u32) {
+    let (id, n): (u32, u32);
+    // SAFETY: special registers.
+    unsafe {
+        core::arch::asm!("mov.u32 {0}, %ctaid.x; mov.u32 {1}, %nctaid.x;", out(reg32) id, out(reg32) n, options(nostack));
     }
-    #[cfg(not(target_feature = "sm_90a"))]
-    worker()
+    (id, n)
 }
 
 /// The block's number in its cluster.

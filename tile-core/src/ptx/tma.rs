@@ -21,7 +21,7 @@ pub(crate) unsafe fn load<T, const R: usize, const C: usize>(
     bar: Barrier,
 ) {
     // SAFETY: the caller's.
-    unsafe { load_box(dst, tile.map, tile.x + column as u32, tile.y + row as u32, bar) }
+    unsafe { load_box(dst, tile.map, here(tile.x) + column as u32, tile.y + row as u32, bar) }
 }
 
 /// As [`load`], to all `K` blocks of the cluster.
@@ -116,15 +116,21 @@ impl Found {
     }
 }
 
-/// Copies `C` columns of `R` rows, wherever their pages lie, to `dst`, and has `bar` expect and count their bytes.
+/// Copies `C` columns of `R` rows, wherever their pages lie, to `dst`, and has `bar` expect and count their bytes. In a
+/// cluster of `K` the block does every `K`th slab, for all of them.
 ///
 /// # Safety
-/// By a whole warp; the tile of `R` x `C` at `dst` is free and 1024-byte aligned.
+/// By a whole warp; the tile of `R` x `C` at `dst` is free and 1024-byte aligned, in every block.
 #[inline(always)]
-pub(crate) unsafe fn gather<T, const R: usize, const C: usize>(dst: Smem, from: &TmaGather<'_, T, C>, bar: Barrier)
-where
+pub(crate) unsafe fn gather<T, const R: usize, const C: usize, const K: usize>(
+    dst: Smem,
+    from: &TmaGather<'_, T, C>,
+    bar: Barrier,
+) where
     T: crate::element::Element,
 {
+    // asked for at each copy: the addresses that follow from it are many, and would be kept in registers
+    let rank = if K > 1 { here(cluster_rank()) } else { 0 };
     let (mut row, mut lane, mut place) = (0, from.found.lane, from.found.first);
     loop {
         let (page, y) = place;
@@ -138,13 +144,21 @@ where
                     if row == 0 {
                         bar.expect(R * C * size_of::<T>());
                     }
-                    let mut slab = 0;
-                    while slab < const { C * size_of::<T>() / SPAN } {
-                        let to = at.add(slab * R * SPAN);
-                        let x = column + (slab * (SPAN / size_of::<T>())) as u32;
-                        asm!("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [{0}], [{1}, {{{3}, {4}, {5}}}], [{2}];",
-                            in(reg32) to.0, in(reg64) from.map, in(reg32) bar.0.0, in(reg32) x, in(reg32) y, in(reg32) page, options(nostack));
-                        slab += 1;
+                    let slabs = const { C * size_of::<T>() / SPAN };
+                    let mut turn = 0;
+                    while turn < slabs.div_ceil(K) {
+                        let slab = (turn * K) as u32 + rank;
+                        let to = Smem(at.0 + slab * (R * SPAN) as u32);
+                        let x = column + slab * (SPAN / size_of::<T>()) as u32;
+                        if K == 1 {
+                            asm!("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [{0}], [{1}, {{{3}, {4}, {5}}}], [{2}];",
+                                in(reg32) to.0, in(reg64) from.map, in(reg32) bar.0.0, in(reg32) x, in(reg32) y, in(reg32) page, options(nostack));
+                        } else if (turn + 1) * K <= slabs || slab < slabs as u32 {
+                            let mask = const { (1u16 << K) - 1 };
+                            asm!("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [{0}], [{1}, {{{3}, {4}, {5}}}], [{2}], {6};",
+                                in(reg32) to.0, in(reg64) from.map, in(reg32) bar.0.0, in(reg32) x, in(reg32) y, in(reg32) page, in(reg16) mask, options(nostack));
+                        }
+                        turn += 1;
                     }
                 },
             )

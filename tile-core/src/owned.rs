@@ -14,7 +14,7 @@ use crate::output::HalfMut;
 use crate::schedule::Linear;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::view::{Provenance, Tiles};
-use crate::view::{RawView, TilesMut};
+use crate::view::{RawView, TileMut, TilesMut};
 
 /// What travels for an [`OwnedTiles`].
 #[doc(hidden)]
@@ -145,6 +145,34 @@ impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
         let tiles = OwnedTiles { _p: PhantomData, ..*self };
         OwnedPart { tiles, first: first as u32 }
     }
+    /// Whether tile `i` belongs to `ticket` and that to the running block.
+    #[inline(always)]
+    fn owns(&self, ticket: u32, i: u32) -> bool {
+        let m = &self.meta;
+        let (worker, workers) = self.block();
+        if ticket.checked_rem(workers) != Some(worker) {
+            return false;
+        }
+        let Some(quotient) = i.checked_div(m.group) else {
+            return false;
+        };
+        let owner = if m.owners == 0 {
+            quotient as u64
+        } else if quotient < m.entries {
+            // SAFETY: inside the table, which nobody writes during the launch.
+            let owner = unsafe { backend::read_u32(m.owners, quotient) };
+            owner as u64 * m.group as u64 + (i - quotient * m.group) as u64
+        } else {
+            return false;
+        };
+        owner == ticket as u64
+    }
+    /// The running block's tickets, in order, each with the right to one tile.
+    #[inline(always)]
+    pub fn claims(self) -> Claims<'a, T, M, N> {
+        let tickets = self.tickets().into_iter();
+        Claims { tiles: self, tickets }
+    }
     /// Left and right halves of every tile, each a claim of its own. The values of the rows go with the left one.
     #[inline(always)]
     pub fn halves<const W: usize>(self) -> (OwnedPart<'a, T, M, N, W, true>, OwnedPart<'a, T, M, N, W>) {
@@ -199,6 +227,47 @@ impl Iterator for TicketsIter {
     }
 }
 
+/// See [`OwnedTiles::claims`].
+pub struct Claims<'a, T, const M: usize, const N: usize> {
+    tiles: OwnedTiles<'a, T, M, N>,
+    tickets: TicketsIter,
+}
+
+impl<'a, T: Element, const M: usize, const N: usize> Iterator for Claims<'a, T, M, N> {
+    type Item = Claim<'a, T, M, N>;
+    #[inline(always)]
+    fn next(&mut self) -> Option<Claim<'a, T, M, N>> {
+        let ticket = self.tickets.next()?;
+        Some(Claim { tiles: OwnedTiles { _p: PhantomData, ..self.tiles }, ticket })
+    }
+}
+
+/// One ticket of the running block. There is one of each, and it is used up by the tile that it gets: since a tile has one
+/// owner, nobody gets it twice.
+pub struct Claim<'a, T, const M: usize, const N: usize> {
+    tiles: OwnedTiles<'a, T, M, N>,
+    ticket: u32,
+}
+
+impl<'a, T: Element, const M: usize, const N: usize> Claim<'a, T, M, N> {
+    /// The ticket's number.
+    #[inline(always)]
+    pub fn ticket(&self) -> u32 {
+        self.ticket
+    }
+    /// Tile `i` and the values of its rows, if they are this ticket's.
+    #[inline(always)]
+    pub fn tile(self, i: u32) -> Option<(TileMut<'a, T, M, N>, TileMut<'a, f32, M, 1>)> {
+        if !self.tiles.owns(self.ticket, i) {
+            return None;
+        }
+        let (m, base) = (self.tiles.meta, self.tiles.base);
+        let rows = linear::<f32, M, 1>(backend::global(m.rows_base), m.rows);
+        // SAFETY: the tile is this ticket's, which ends here.
+        Some(unsafe { (TileMut::new(linear::<T, M, N>(base, m.raw).window(i, 0)), TileMut::new(rows.window(i, 0))) })
+    }
+}
+
 /// `W` columns of an [`OwnedTiles`], with the values of the rows if `ROWS`: one warpgroup's.
 ///
 /// A tile may be claimed again. That is no second writer: it is the same warpgroup's, every element of a tile is only ever
@@ -214,28 +283,6 @@ unsafe impl<T: Element, const M: usize, const N: usize, const W: usize, const RO
 }
 
 impl<'a, T: Element, const N: usize, const W: usize, const ROWS: bool> OwnedPart<'a, T, 64, N, W, ROWS> {
-    /// Whether tile `i` belongs to `ticket` and that to the running block.
-    #[inline(always)]
-    fn owns(&self, ticket: u32, i: u32) -> bool {
-        let m = &self.tiles.meta;
-        let (worker, workers) = self.tiles.block();
-        if ticket.checked_rem(workers) != Some(worker) {
-            return false;
-        }
-        let Some(quotient) = i.checked_div(m.group) else {
-            return false;
-        };
-        let owner = if m.owners == 0 {
-            quotient as u64
-        } else if quotient < m.entries {
-            // SAFETY: inside the table, which nobody writes during the launch.
-            let owner = unsafe { backend::read_u32(m.owners, quotient) };
-            owner as u64 * m.group as u64 + (i - quotient * m.group) as u64
-        } else {
-            return false;
-        };
-        owner == ticket as u64
-    }
     #[inline(always)]
     fn tile(&self, i: u32) -> HalfMut<'a, T, N, W, Linear> {
         HalfMut::new(linear(self.tiles.base, self.tiles.meta.raw), (i, 0), self.first)
@@ -246,7 +293,7 @@ impl<'a, T: Element, const N: usize, const W: usize> OwnedPart<'a, T, 64, N, W> 
     /// Tile `i`, if it belongs to `ticket` and that to the running block.
     #[inline(always)]
     pub fn claim(&mut self, ticket: u32, i: u32) -> Option<HalfMut<'a, T, N, W, Linear>> {
-        if self.owns(ticket, i) { Some(self.tile(i)) } else { None }
+        if self.tiles.owns(ticket, i) { Some(self.tile(i)) } else { None }
     }
 }
 
@@ -258,7 +305,7 @@ impl<'a, T: Element, const N: usize, const W: usize> OwnedPart<'a, T, 64, N, W, 
         ticket: u32,
         i: u32,
     ) -> Option<(HalfMut<'a, T, N, W, Linear>, HalfMut<'a, f32, 1, 1, Linear>)> {
-        if !self.owns(ticket, i) {
+        if !self.tiles.owns(ticket, i) {
             return None;
         }
         let m = &self.tiles.meta;

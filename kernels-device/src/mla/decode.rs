@@ -181,14 +181,15 @@ pub fn paged<T: MmaElement, const K: usize>(
                         // softmax on the running maximum, which the other warpgroup will raise
                         let raised = max.zip(s.row_max(wg), raise);
                         let shrink = max.zip(raised, |old, new| exp2(old - new));
+                        stats_out.fill(wg).store(wg, &(raised, shrink));
                         let p = s.map_rows(raised, |x, max| exp2(x - max));
                         let packed = p.pack::<T>();
-                        stats_out.fill(wg).store(wg, &(raised, shrink));
                         p_out.fill(wg).store(wg, &packed);
-                        sum = sum * shrink + p.row_sum(wg);
                         o = o.scale_rows(wg, shrink);
                         let mut products = wg.mma_with(o, (packed, k));
                         products.multiply_packed(|(p, k)| (p, k.t()));
+                        // while the products run: nobody waits for it
+                        sum = sum * shrink + p.row_sum(wg);
                         o = products.wait();
 
                         // the other warpgroup has raised it: what was summed here is scaled by that
@@ -261,16 +262,16 @@ pub fn paged<T: MmaElement, const K: usize>(
                         first += 2 * BLOCK;
                         let raised = max.zip(s.row_max(wg), raise);
                         let shrink = max.zip(raised, |old, new| exp2(old - new));
+                        stats_out.fill(wg).store(wg, &(raised, shrink));
                         let p = s.map_rows(raised, |x, max| exp2(x - max));
                         let packed = p.pack::<T>();
-                        stats_out.fill(wg).store(wg, &(raised, shrink));
                         p_out.fill(wg).store(wg, &packed);
-                        sum = sum * before * shrink + p.row_sum(wg);
                         o = products.wait();
 
                         o = o.scale_rows(wg, shrink);
                         let mut products = wg.mma_with(o, (packed, k));
                         products.multiply_packed(|(p, k)| (p, k.columns::<0, 256>().t()));
+                        sum = sum * before * shrink + p.row_sum(wg);
                         o = products.wait();
                     }
 

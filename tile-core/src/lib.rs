@@ -100,7 +100,7 @@ pub mod prelude {
     pub use crate::row_tiles::{PartMut, RowTiles, RowTilesMut};
     pub use crate::rows::AccRows;
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule, Strips};
-    pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
+    pub use crate::shared::{InTwo, Multicast, SharedRow, SharedTile, Staging};
     pub use crate::supply::{Supplier, SupplyEnd};
     pub use crate::tile::{Fetched, PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};

@@ -291,7 +291,7 @@ where
     #[inline(always)]
     pub fn store(self, _wg: &mut WarpGroup, acc: Acc<W>) {
         // SAFETY: the window is this warpgroup's alone.
-        unsafe { backend::store_rows::<T, W, 1>(&self.window(), &acc.regs) }
+        unsafe { backend::store_wide::<T, W>(&self.window(), acc.regs) }
     }
 }
 

@@ -5,6 +5,7 @@
 //! both.
 
 use core::marker::PhantomData;
+use core::ops::Range;
 
 use crate::backend::{self, Barrier, NotShared, Smem};
 use crate::element::Element;
@@ -12,7 +13,8 @@ use crate::fault::Fault;
 use crate::handover::ToBoth;
 use crate::pages::TmaGather;
 use crate::pipeline::{Consumer, Lent, Pipeline, Ring};
-use crate::shared::{Load, Multicast, SharedTile, Stage};
+use crate::shared::{InTwo, Load, Multicast, SharedTile, Stage};
+use crate::tma::SPAN;
 
 /// The warp that supplies two warpgroups: 32 threads. See [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
 pub struct Supplier {
@@ -115,10 +117,11 @@ impl<S: Load, const STAGES: usize> SupplyFill<'_, '_, S, STAGES> {
 pub unsafe trait Gathered<T, const R: usize, const C: usize>: Stage {
     #[doc(hidden)]
     fn base(&self) -> Smem;
+    /// Of the tile's slabs those in the range.
     /// # Safety
     /// As for `backend::gather`.
     #[doc(hidden)]
-    unsafe fn gather(base: Smem, source: &TmaGather<'_, T, C>, bar: Barrier);
+    unsafe fn gather(base: Smem, source: &TmaGather<'_, T, C>, slabs: Range<usize>, bar: Barrier);
 }
 // SAFETY: it is the tile.
 unsafe impl<T: Element, const R: usize, const C: usize> Gathered<T, R, C> for SharedTile<T, R, C> {
@@ -127,9 +130,9 @@ unsafe impl<T: Element, const R: usize, const C: usize> Gathered<T, R, C> for Sh
         self.base
     }
     #[inline(always)]
-    unsafe fn gather(base: Smem, source: &TmaGather<'_, T, C>, bar: Barrier) {
+    unsafe fn gather(base: Smem, source: &TmaGather<'_, T, C>, slabs: Range<usize>, bar: Barrier) {
         // SAFETY: the caller's.
-        unsafe { backend::gather::<T, R, C, 1>(base, source, bar) }
+        unsafe { backend::gather::<T, R, C, 1>(base, source, slabs, bar) }
     }
 }
 // SAFETY: it holds the tile.
@@ -141,9 +144,23 @@ unsafe impl<T: Element, const R: usize, const C: usize, const K: usize> Gathered
         self.base
     }
     #[inline(always)]
-    unsafe fn gather(base: Smem, source: &TmaGather<'_, T, C>, bar: Barrier) {
+    unsafe fn gather(base: Smem, source: &TmaGather<'_, T, C>, slabs: Range<usize>, bar: Barrier) {
         // SAFETY: the caller's.
-        unsafe { backend::gather::<T, R, C, K>(base, source, bar) }
+        unsafe { backend::gather::<T, R, C, K>(base, source, slabs, bar) }
+    }
+}
+// SAFETY: it holds the tile.
+unsafe impl<T: Element, const R: usize, const C: usize, const K: usize, const FIRST: usize> Gathered<T, R, C>
+    for InTwo<Multicast<SharedTile<T, R, C>, K>, FIRST>
+{
+    #[inline(always)]
+    fn base(&self) -> Smem {
+        self.base
+    }
+    #[inline(always)]
+    unsafe fn gather(base: Smem, source: &TmaGather<'_, T, C>, slabs: Range<usize>, bar: Barrier) {
+        // SAFETY: the caller's.
+        unsafe { backend::gather::<T, R, C, K>(base, source, slabs, bar) }
     }
 }
 
@@ -159,7 +176,13 @@ impl<S: Stage, const STAGES: usize> SupplyFill<'_, '_, S, STAGES> {
             let p = self.from;
             let (base, full) = (p.ring.stage(p.slot).base(), p.ring.full(p.slot));
             backend::meet_warp();
-            S::gather(base, &source, full);
+            let (first, all) = (S::FIRST / (R * SPAN), S::BYTES / (R * SPAN));
+            if const { S::FIRST > 0 } {
+                S::gather(base, &source, 0..first, full);
+                S::gather(base, &source, first..all, p.ring.rest(p.slot));
+            } else {
+                S::gather(base, &source, 0..all, full);
+            }
             p.advance();
         }
     }
@@ -184,7 +207,7 @@ impl<S: Stage, const STAGES: usize> SupplyFill<'_, '_, S, STAGES> {
         // this block's before it is published.
         unsafe {
             let base: Smem = p.ring.stage(p.slot).base();
-            S::gather(base, &source, landed);
+            S::gather(base, &source, 0..S::BYTES / (R * SPAN), landed);
             // how often it was waited for is kept in memory: that is rare, and registers are not
             let phase = times.load_u32();
             landed.wait::<1>(phase, S::CLUSTER as u32, "the supplier waits for its own copy");
@@ -192,7 +215,10 @@ impl<S: Stage, const STAGES: usize> SupplyFill<'_, '_, S, STAGES> {
             backend::meet_warp();
             backend::by_one_lane(|| {
                 times.store_u32(phase.wrapping_add(1));
-                backend::publish_for(full, S::CLUSTER as u32)
+                backend::publish_for(full, S::CLUSTER as u32);
+                if const { S::FIRST > 0 } {
+                    backend::publish_for(p.ring.rest(p.slot), S::CLUSTER as u32);
+                }
             });
         }
         p.advance();

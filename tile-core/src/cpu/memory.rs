@@ -1,5 +1,6 @@
 //! Shared memory on the CPU, and the copy engine's work.
 
+use core::ops::Range;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
 use super::{AccElement, Barrier, RowValues, Wgmma, Width};
@@ -150,7 +151,7 @@ impl Found {
     }
 }
 
-/// Copies `C` columns of `R` rows, wherever their pages lie, of which this block does every `K`th slab, into all blocks of
+/// Copies slabs of `C` columns of `R` rows, wherever their pages lie, of which this block does every `K`th, into all blocks of
 /// the cluster, and arrives at `bar` of all.
 ///
 /// # Safety
@@ -158,13 +159,15 @@ impl Found {
 pub(crate) unsafe fn gather<T: Element, const R: usize, const C: usize, const K: usize>(
     dst: Smem,
     from: &TmaGather<'_, T, C>,
+    slabs: Range<usize>,
     bar: Barrier,
 ) {
     let (in_chunk, rank) = (16 / size_of::<T>(), if K > 1 { rank_of(dst) as usize } else { 0 });
     for row in 0..R {
         let (page, y) = from.found.of(row as u32 / from.high);
         let y = y + row as u32 % from.high;
-        for chunk in (0..C / in_chunk).filter(|c| c * 16 / SPAN % K == rank) {
+        let mine = |chunk: &usize| (chunk * 16 / SPAN - slabs.start) % K == rank;
+        for chunk in (slabs.start * SPAN / 16..slabs.end * SPAN / 16).filter(mine) {
             let c = from.x as usize + chunk * in_chunk;
             let inside = if (page as u32) < from.raw.slabs && y < from.raw.rows {
                 (from.raw.cols as usize).saturating_sub(c).min(in_chunk)
@@ -223,6 +226,20 @@ pub(crate) unsafe fn store_rows<T: Element<Value = f32>, const N: usize, const H
             unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(regs[r % 64 * N + c])) }
         }
     }
+}
+
+/// As [`store_rows`].
+///
+/// # Safety
+/// As for [`store_rows`].
+pub(crate) unsafe fn store_wide<T: Element<Value = f32>, const N: usize>(
+    w: &Window<T>,
+    regs: [<Width<N> as Wgmma>::Regs; 1],
+) where
+    Width<N>: Wgmma,
+{
+    // SAFETY: the caller's.
+    unsafe { store_rows::<T, N, 1>(w, &regs) }
 }
 
 /// Rounds and writes 64 rows of an accumulator as columns of the window, clipped to it: of its column groups of 8 those

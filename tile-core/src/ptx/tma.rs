@@ -6,6 +6,7 @@ use super::{Barrier, Smem, here};
 use crate::pages::TmaGather;
 use crate::tma::{SPAN, TmaTile};
 use core::arch::asm;
+use core::ops::Range;
 
 /// Copies the box at (`column`, `row`) of a tile to `dst`, counting its bytes at `bar`.
 ///
@@ -116,8 +117,8 @@ impl Found {
     }
 }
 
-/// Copies `C` columns of `R` rows, wherever their pages lie, to `dst`, and has `bar` expect and count their bytes. In a
-/// cluster of `K` the block does every `K`th slab, for all of them.
+/// Copies slabs of a tile of `C` columns and `R` rows, wherever their pages lie, to `dst`, and has `bar` expect and count
+/// their bytes. In a cluster of `K` the block does every `K`th slab, for all of them.
 ///
 /// # Safety
 /// By a whole warp; the tile of `R` x `C` at `dst` is free and 1024-byte aligned, in every block.
@@ -125,6 +126,7 @@ impl Found {
 pub(crate) unsafe fn gather<T, const R: usize, const C: usize, const K: usize>(
     dst: Smem,
     from: &TmaGather<'_, T, C>,
+    slabs: Range<usize>,
     bar: Barrier,
 ) where
     T: crate::element::Element,
@@ -142,23 +144,22 @@ pub(crate) unsafe fn gather<T, const R: usize, const C: usize, const K: usize>(
                 #[inline(always)]
                 || {
                     if row == 0 {
-                        bar.expect(R * C * size_of::<T>());
+                        bar.expect(R * SPAN * (slabs.end - slabs.start));
                     }
-                    let slabs = const { C * size_of::<T>() / SPAN };
-                    let mut turn = 0;
-                    while turn < slabs.div_ceil(K) {
-                        let slab = (turn * K) as u32 + rank;
+                    let mut first = slabs.start;
+                    while first < slabs.end {
+                        let slab = first as u32 + rank;
                         let to = Smem(at.0 + slab * (R * SPAN) as u32);
                         let x = column + slab * (SPAN / size_of::<T>()) as u32;
                         if K == 1 {
                             asm!("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [{0}], [{1}, {{{3}, {4}, {5}}}], [{2}];",
                                 in(reg32) to.0, in(reg64) from.map, in(reg32) bar.0.0, in(reg32) x, in(reg32) y, in(reg32) page, options(nostack));
-                        } else if (turn + 1) * K <= slabs || slab < slabs as u32 {
+                        } else if first + K <= slabs.end || slab < slabs.end as u32 {
                             let mask = const { (1u16 << K) - 1 };
                             asm!("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [{0}], [{1}, {{{3}, {4}, {5}}}], [{2}], {6};",
                                 in(reg32) to.0, in(reg64) from.map, in(reg32) bar.0.0, in(reg32) x, in(reg32) y, in(reg32) page, in(reg16) mask, options(nostack));
                         }
-                        turn += 1;
+                        first += K;
                     }
                 },
             )

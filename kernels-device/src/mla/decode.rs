@@ -223,7 +223,7 @@ pub fn paged<T: MmaElement, const K: usize>(
                         out.store(wg, o);
                         lse.store_rows(wg, log.map(|x| x * core::f32::consts::LN_2));
                     } else if let Some((part, lse)) = parts_left.claim_with_rows(ticket, 2 * ticket + whole as u32) {
-                        part.store(wg, o);
+                        part.first_rows(rows.saturating_sub(row_block * ROWS)).store(wg, o);
                         lse.store_rows(wg, log);
                     }
                     request += 1;
@@ -297,7 +297,7 @@ pub fn paged<T: MmaElement, const K: usize>(
                     if let Some(out) = right.claim(ticket, request * row_blocks + row_block) {
                         out.store(wg, o);
                     } else if let Some(part) = parts_right.claim(ticket, 2 * ticket + whole as u32) {
-                        part.store(wg, o);
+                        part.first_rows(rows.saturating_sub(row_block * ROWS)).store(wg, o);
                     }
                     request += 1;
                 }

@@ -86,13 +86,30 @@ where
 {
     let [regs] = regs;
     let aligned = (w.ptr as u64 | (w.stride * size_of::<T>() as u64)) % 16 == 0;
-    if const { size_of::<T>() != 2 || N < 32 } || !aligned || w.cols < N as u32 {
+    if const { N < 32 } || !aligned || w.cols < N as u32 {
         // SAFETY: the caller's.
         return unsafe { store_64::<T, N>(w, 0, &regs) };
     }
     let t = here(tid() % 128);
     let (lane, row) = (t % 4, t / 32 * 16 + t % 32 / 4);
     let stride = w.stride as usize;
+    if const { size_of::<T>() == 4 } {
+        // two elements of each of four lanes are a sector
+        let corner = w.ptr.wrapping_add(row as usize * stride + lane as usize * 2);
+        return Width::<N>::pairs(
+            &regs,
+            #[inline(always)]
+            |i, x, y| {
+                let down = i % 2 * 8;
+                let (inside, to) = (row + (down as u32) < w.rows, corner.wrapping_add(down * stride + i / 2 * 8));
+                // SAFETY: rows inside the window, of which all columns are.
+                unsafe {
+                    asm!("{{ .reg .pred p; setp.ne.u32 p, {3}, 0; @p st.global.v2.b32 [{0}], {{{1}, {2}}}; }}",
+                        in(reg64) to, in(reg32) x, in(reg32) y, in(reg32) inside as u32, options(nostack))
+                }
+            },
+        );
+    }
     let corner = w.ptr.wrapping_add(row as usize * stride + lane as usize * 8);
     Width::<N>::chunks(
         regs,

@@ -95,7 +95,7 @@ pub mod prelude {
     pub use crate::output::StoreRows;
     pub use crate::owned::OwnedTiles;
     pub use crate::pages::TmaPages;
-    pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
+    pub use crate::pipeline::{FillSlot, FirstSlot, FullSlot, Pipeline};
     pub use crate::roles::{Cta, Output, Token, WarpGroup};
     pub use crate::row_tiles::{PartMut, RowTiles, RowTilesMut};
     pub use crate::rows::AccRows;

@@ -244,6 +244,15 @@ impl<'a, T: Element, const M: usize, const N: usize> Iterator for Claims<'a, T, 
 
 /// One ticket of the running block. There is one of each, and it is used up by the tile that it gets: since a tile has one
 /// owner, nobody gets it twice.
+///
+/// ```compile_fail,E0382
+/// use tilewright_core::prelude::*;
+/// fn takes_two_tiles(cta: Cta<128>, out: OwnedTiles<f32, 1, 512>) {
+///     for claim in out.claims() {
+///         let (first, second) = (claim.tile(0), claim.tile(1));
+///     }
+/// }
+/// ```
 pub struct Claim<'a, T, const M: usize, const N: usize> {
     tiles: OwnedTiles<'a, T, M, N>,
     ticket: u32,

@@ -338,6 +338,15 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
 }
 
 /// A slot of which the first part is full. In a group ([`Mma::rest`](crate::mma::Mma::rest)) it becomes a full one.
+///
+/// ```compile_fail,E0599
+/// use tilewright_core::prelude::*;
+/// type Keys = InTwo<Multicast<SharedTile<bf16, 64, 256>, 1>, 128>;
+/// fn reads_what_has_not_landed(wg: &mut WarpGroup, keys: FirstSlot<'_, Keys, 1>, p: Packed<bf16, 128>) {
+///     let mut group = wg.mma_with(Acc::<64>::zero(), (p, keys));
+///     group.multiply_packed(|(p, k)| (p, k.columns::<128, 128>().all()));
+/// }
+/// ```
 pub struct FirstSlot<'p, S: Stage, const STAGES: usize> {
     slot: ManuallyDrop<FullSlot<'p, S, STAGES>>,
     rest: Barrier,

@@ -185,7 +185,7 @@ fn enqueue<K: Kernel>(stream: &Stream, args: K::Args<'_>, tiles: u64) -> Result<
     // SAFETY: the function's signature was compared with `K`'s when it was loaded; `params` are the addresses of its
     // parameters, in order, alive until the call returns. The memory that they name is of this device; the storages
     // keep it until the stream is done, and order other uses.
-    let code = unsafe { launch_raw::<K>(function, grid, turn.raw, &mut params) };
+    let code = unsafe { launch_raw(function, grid, K::THREADS, K::SHARED_BYTES, turn.raw, &mut params) };
     check("cuLaunchKernel", code)?;
     // SAFETY: the graph keeps the storages.
     turn.record(|raw| unsafe {
@@ -212,31 +212,27 @@ pub(crate) fn addresses<A: Args>(lowered: &A::Lowered, faults: Option<&u64>) -> 
 }
 
 /// # Safety
-/// `params` are the parameters of `function`, `K`'s, which may touch what they name.
-unsafe fn launch_raw<K: Kernel>(
+/// `params` are the parameters of `function`, which may touch what they name.
+unsafe fn launch_raw(
     function: &Function,
     grid: u32,
+    threads: u32,
+    shared: u32,
     stream: sys::CUstream,
     params: &mut [*mut c_void; MAX_PARAMS],
 ) -> sys::CUresult {
+    // A cluster's size is in the code (`.reqnctapercluster`), so that this call launches clusters too.
     // SAFETY: the caller's.
     unsafe {
-        if K::OVERLAPS
-            && let Some(code) =
-                driver::launch_overlapping(function.raw, grid, K::THREADS, K::SHARED_BYTES, stream, params.as_mut_ptr())
-        {
-            return code;
-        }
-        // A cluster's size is in the code (`.reqnctapercluster`), so that this call launches clusters too.
         sys::cuLaunchKernel(
             function.raw,
             grid,
             1,
             1,
-            K::THREADS,
+            threads,
             1,
             1,
-            K::SHARED_BYTES,
+            shared,
             stream,
             params.as_mut_ptr(),
             std::ptr::null_mut(),

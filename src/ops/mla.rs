@@ -7,7 +7,7 @@
 
 use tilewright_core::element::{Element, bf16, f16};
 use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
-use tilewright_kernels::mla::plan::{combine_after, plan as make_plan};
+use tilewright_kernels::mla::plan::{combine, plan as make_plan};
 use tilewright_kernels::mla::{CUT_WORDS, PART_WORDS, ROWS, decode as kernel};
 
 /// Elements of a key.
@@ -295,7 +295,7 @@ macro_rules! latent {
                 } else {
                     kernel::paged::<$t, 1>::launch(stream, args)?;
                 }
-                combine_after::<$t>::launch(
+                combine::<$t>::launch(
                     stream,
                     (
                         a.out.reshape([requests, rows, VALUE])?.tiles_mut().arg("out")?.owned_by(

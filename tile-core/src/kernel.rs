@@ -72,17 +72,10 @@ pub const fn hash(words: &[u64]) -> u64 {
 
 /// What host and device must agree on, as one number.
 #[doc(hidden)]
-pub const fn signature(
-    threads: usize,
-    cluster: usize,
-    shared: usize,
-    faults: usize,
-    overlap: bool,
-    args: &[u64],
-) -> u64 {
+pub const fn signature(threads: usize, cluster: usize, shared: usize, faults: usize, args: &[u64]) -> u64 {
     let mut words = [0; 20];
     (words[0], words[1], words[2]) = (threads as u64, cluster as u64, shared as u64);
-    (words[3], words[4]) = (faults as u64, args.len() as u64 | (overlap as u64) << 32);
+    (words[3], words[4]) = (faults as u64, args.len() as u64);
     let mut i = 0;
     while i < args.len() {
         words[5 + i] = args[i];
@@ -155,8 +148,6 @@ pub unsafe trait Kernel: Sized + 'static {
     const THREADS: u32;
     /// Blocks of a cluster.
     const CLUSTER: u32;
-    /// Whether blocks may start before the kernel before this one in its stream has ended: they wait for it themselves.
-    const OVERLAPS: bool = false;
     /// Blocks that an SM must be able to hold.
     const MIN_BLOCKS: u32;
     /// Shared memory of a block.

@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
-use syn::{AngleBracketedGenericArguments, Expr, ExprLit, Lit, LitBool, LitStr, Token, bracketed, parenthesized};
+use syn::{AngleBracketedGenericArguments, Expr, ExprLit, Lit, LitStr, Token, bracketed, parenthesized};
 
 /// The options, checked.
 pub struct Options {
@@ -13,8 +13,6 @@ pub struct Options {
     pub grid: Ident,
     /// Blocks that an SM must be able to hold.
     pub min_blocks: Expr,
-    /// Whether its blocks may start before the kernel before it has ended; they wait for it.
-    pub overlap: bool,
     /// Name and message of each fault that the kernel can report.
     pub faults: Vec<(Ident, LitStr)>,
     /// Name and generic arguments of each instance.
@@ -80,7 +78,6 @@ impl Parse for Options {
             arch: "sm_80".into(),
             grid: Ident::new("PerTile", Span::call_site()),
             min_blocks: syn::parse_quote!(1),
-            overlap: false,
             faults: Vec::new(),
             instances: Vec::new(),
         };
@@ -120,10 +117,6 @@ impl Parse for Options {
                     }
                     options.min_blocks = value;
                 }
-                "overlap" => {
-                    input.parse::<Token![=]>()?;
-                    options.overlap = input.parse::<LitBool>()?.value;
-                }
                 "faults" => {
                     let list;
                     parenthesized!(list in input);
@@ -153,16 +146,13 @@ impl Parse for Options {
                     }
                 }
                 _ => {
-                    let message = "expected `arch`, `grid`, `min_blocks`, `overlap`, `faults` or `instances`";
+                    let message = "expected `arch`, `grid`, `min_blocks`, `faults` or `instances`";
                     return Err(syn::Error::new(key.span(), message));
                 }
             }
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
             }
-        }
-        if options.overlap && options.arch != "sm_90a" {
-            return Err(syn::Error::new(Span::call_site(), "kernels overlap on sm_90a alone"));
         }
         Ok(options)
     }

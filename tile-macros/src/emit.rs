@@ -209,7 +209,7 @@ fn entry(
     let min_blocks = substitute(quote!(#min_blocks), map);
     let messages = options.faults.iter().map(|(_, message)| message);
     let faults = if options.faults.is_empty() { quote!() } else { quote!(sink #(#messages)*) };
-    let (grid, overlap) = (&options.grid, options.overlap);
+    let grid = &options.grid;
     quote! {
         ::tilewright::__kernel! { #image
             kernel { #kernel }
@@ -218,7 +218,6 @@ fn entry(
             arch { #arch }
             min_blocks { #min_blocks }
             grid { #grid }
-            overlap { #overlap }
             faults { #faults }
             block { #block_name : #block_type }
             shared { #(#shared),* }

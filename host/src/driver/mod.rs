@@ -5,14 +5,12 @@ mod cut;
 mod fault;
 mod module;
 mod node;
-mod overlap;
 mod tensor_map;
 
 pub(crate) use context::{Context, contexts};
 pub(crate) use cudarc::driver::sys;
 pub(crate) use module::Function;
 pub(crate) use node::{NodeLaunch, last_node, set_node};
-pub(crate) use overlap::launch_overlapping;
 pub(crate) use tensor_map::encode;
 
 use crate::error::{DriverVersion, Error, Result};

@@ -116,33 +116,6 @@ const LOW: f32 = -1e30;
 /// those of a request. Eight pieces are on their way at a time; they are joined in their order.
 #[kernel(grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
 pub fn combine<T: Element<Value = f32>>(
-    cta: Cta<128>,
-    out: OwnedTiles<T, 1, 512>,
-    parts: Tiles<f32, 1, 512>,
-    part_lse: Tiles<f32, 1, 1>,
-    cut_count: Tiles<u32, 1, 1>,
-    cuts: Tiles<u32, 1, 1>,
-    rows: u32,
-) {
-    join(cta, out, parts, part_lse, cut_count, cuts, rows);
-}
-
-/// [`combine`], whose blocks start while the decoding kernel ends.
-#[kernel(arch = "sm_90a", grid = persistent, overlap = true, instances(bf16 = <bf16>, f16 = <f16>))]
-pub fn combine_after<T: Element<Value = f32>>(
-    cta: Cta<128>,
-    out: OwnedTiles<T, 1, 512>,
-    parts: Tiles<f32, 1, 512>,
-    part_lse: Tiles<f32, 1, 1>,
-    cut_count: Tiles<u32, 1, 1>,
-    cuts: Tiles<u32, 1, 1>,
-    rows: u32,
-) {
-    join(cta, out, parts, part_lse, cut_count, cuts, rows);
-}
-
-#[inline(always)]
-fn join<T: Element<Value = f32>>(
     mut cta: Cta<128>,
     out: OwnedTiles<T, 1, 512>,
     parts: Tiles<f32, 1, 512>,

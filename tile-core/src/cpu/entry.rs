@@ -139,7 +139,6 @@ macro_rules! __kernel {
         arch { $arch:literal }
         min_blocks { $min_blocks:expr }
         grid { $grid:ident }
-        overlap { $overlap:literal }
         faults { $($sink:ident $($fault:literal)*)? }
         block { $cta:ident : $cta_ty:ty }
         shared { $($s:ident : $s_ty:ty = $s_index:literal),* }
@@ -171,10 +170,9 @@ macro_rules! __kernel {
                 const MIN_BLOCKS: u32 = $crate::__private::min_blocks($min_blocks) as u32;
                 const SHARED_BYTES: u32 = SHARED_BYTES as u32;
                 const FAULTS: &'static [&'static str] = &[$($($fault),*)?];
-                const OVERLAPS: bool = $overlap;
                 const GRID: $crate::kernel::Grid = $crate::kernel::Grid::$grid;
                 const SIGNATURE: u64 = $crate::__private::signature(
-                    THREADS, CLUSTER, SHARED_BYTES, <Self as $crate::kernel::Kernel>::FAULTS.len(), $overlap, &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
+                    THREADS, CLUSTER, SHARED_BYTES, <Self as $crate::kernel::Kernel>::FAULTS.len(), &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
                 );
                 fn images() -> &'static [$crate::__private::Image] {
                     $($images)*

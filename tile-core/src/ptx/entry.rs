@@ -67,17 +67,6 @@ pub fn shared_at(offset: usize) -> Smem {
     Smem::base().add(offset)
 }
 
-/// Waits until the kernels before this one in its stream have ended, and sees what they wrote.
-#[doc(hidden)]
-#[inline(always)]
-pub fn after_earlier_kernels() {
-    // SAFETY: a wait.
-    #[cfg(target_feature = "sm_90a")]
-    unsafe {
-        __asm!("griddepcontrol.wait;", options(nostack))
-    }
-}
-
 /// After the kernel function: no block of a cluster leaves while its peers may still write to it.
 #[doc(hidden)]
 #[inline(always)]
@@ -408,7 +397,6 @@ macro_rules! __kernel {
         arch { $arch:literal }
         min_blocks { $min_blocks:expr }
         grid { $grid:ident }
-        overlap { $overlap:literal }
         faults { $($sink:ident $($fault:literal)*)? }
         block { $cta:ident : $cta_ty:ty }
         shared { $($s:ident : $s_ty:ty = $s_index:literal),* }
@@ -431,7 +419,7 @@ macro_rules! __kernel {
             pub static $meta: [u64; 8] = [
                 $crate::__private::META_MAGIC,
                 $crate::__private::signature(
-                    THREADS, CLUSTER, SHARED_BYTES, FAULTS.len(), $overlap, &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
+                    THREADS, CLUSTER, SHARED_BYTES, FAULTS.len(), &[$(<$a_static as $crate::__private::Arg>::SIGNATURE),*],
                 ),
                 THREADS as u64,
                 $crate::__private::min_blocks($min_blocks),
@@ -446,10 +434,6 @@ macro_rules! __kernel {
                 $($p: *mut u8, $m: <$a_static as $crate::__private::Arg>::Meta,)*
                 $($sink: u64)?
             ) {
-                // before any access: what the kernel before this one wrote is not there yet
-                if $overlap {
-                    $crate::__private::backend::after_earlier_kernels();
-                }
                 // SAFETY: the launcher passes what the types say. A parameter's address can only be had by its name.
                 $(let $a = unsafe {
                     let param: u64;

@@ -25,7 +25,7 @@ mod wgmma;
 pub use barrier::Barrier;
 pub use dot::DotElement;
 pub use element::Pack16;
-pub use entry::{__asm, BelongsToItsToken, Faults, NotShared, Place, after_earlier_kernels, finish, shared_at};
+pub use entry::{__asm, BelongsToItsToken, Faults, NotShared, Place, finish, shared_at};
 pub use epilogue::AccElement;
 pub use math::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]

@@ -96,10 +96,10 @@ impl Mask {
 pub fn paged<T: MmaElement, const K: usize>(
     cta: Cta<384, K>,
     #[shared] q_ring: Pipeline<SharedTile<T, 64, 512>, 1>,
-    #[shared] k0_left: Pipeline<InTwo<Multicast<SharedTile<T, 64, 256>, K>, 128>, 1>,
-    #[shared] k0_right: Pipeline<InTwo<Multicast<SharedTile<T, 64, 320>, K>, 128>, 1>,
-    #[shared] k1_left: Pipeline<InTwo<Multicast<SharedTile<T, 64, 256>, K>, 128>, 1>,
-    #[shared] k1_right: Pipeline<InTwo<Multicast<SharedTile<T, 64, 320>, K>, 128>, 1>,
+    #[shared] k0_left: Pipeline<Multicast<SharedTile<T, 64, 256>, K>, 1>,
+    #[shared] k0_right: Pipeline<Multicast<SharedTile<T, 64, 320>, K>, 1>,
+    #[shared] k1_left: Pipeline<Multicast<SharedTile<T, 64, 256>, K>, 1>,
+    #[shared] k1_right: Pipeline<Multicast<SharedTile<T, 64, 320>, K>, 1>,
     #[shared] p0_ring: Pipeline<SharedTile<T, 64, 64>, 1>,
     #[shared] p1_ring: Pipeline<SharedTile<T, 64, 64>, 1>,
     #[shared] stats0_ring: Pipeline<(SharedRow, SharedRow), 1>,
@@ -167,16 +167,11 @@ pub fn paged<T: MmaElement, const K: usize>(
                     let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
                     let mut of_q = (q_ring.next(), p_in.next().read(wg));
                     while first < stop {
-                        let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k0_left.next_first()));
-                        logits.multiply(|((q, _), k)| (q.columns::<0, 128>().rows(), k.first().all()));
-                        let mut logits = logits.rest();
-                        logits.multiply(|((q, _), k)| (q.columns::<128, 128>().rows(), k.columns::<128, 128>().all()));
-                        let mut logits = logits.with(k0_right.next_first());
-                        logits.multiply(|(((q, _), _), k)| (q.columns::<256, 128>().rows(), k.first().all()));
-                        let mut logits = logits.rest();
-                        logits.multiply(|(((q, _), _), k)| {
-                            (q.columns::<384, 128>().rows(), k.columns::<128, 128>().all())
-                        });
+                        let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k0_left.next()));
+                        logits.multiply(|((q, _), k)| (q.columns::<0, 256>().rows(), k.all()));
+                        let mut logits = logits.with(k0_right.next());
+                        logits
+                            .multiply(|(((q, _), _), k)| (q.columns::<256, 256>().rows(), k.columns::<0, 256>().all()));
                         logits.multiply_packed(|(((_, rope), _), k)| (rope, k.columns::<256, 64>().all()));
                         let (s, (q, k)) = logits.wait_split(|((q, left), right)| ((q, left), right));
                         of_q = q;
@@ -248,17 +243,11 @@ pub fn paged<T: MmaElement, const K: usize>(
                     let mask = Mask { first: row_block * ROWS, heads, queries, length, stop };
                     let mut of_q = (q_ring.next(), p_in.next().read(wg));
                     while first < stop + BLOCK {
-                        let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k1_right.next_first()));
-                        logits.multiply(|((q, _), k)| (q.columns::<256, 128>().rows(), k.first().all()));
-                        let mut logits = logits.rest();
-                        logits.multiply(|((q, _), k)| (q.columns::<384, 128>().rows(), k.columns::<128, 128>().all()));
+                        let mut logits = wg.mma_with(Acc::<64>::zero(), (of_q, k1_right.next()));
+                        logits.multiply(|((q, _), k)| (q.columns::<256, 256>().rows(), k.columns::<0, 256>().all()));
                         logits.multiply_packed(|((_, rope), k)| (rope, k.columns::<256, 64>().all()));
-                        let mut logits = logits.with(k1_left.next_first());
-                        logits.multiply(|(((q, _), _), k)| (q.columns::<0, 128>().rows(), k.first().all()));
-                        let mut logits = logits.rest();
-                        logits.multiply(|(((q, _), _), k)| {
-                            (q.columns::<128, 128>().rows(), k.columns::<128, 128>().all())
-                        });
+                        let mut logits = logits.with(k1_left.next());
+                        logits.multiply(|(((q, _), _), k)| (q.columns::<0, 256>().rows(), k.all()));
                         let (s, (q, k)) = logits.wait_split(|((q, right), left)| ((q, right), left));
                         of_q = q;
 

@@ -8,7 +8,7 @@
 use tilewright_core::element::{Element, bf16, f16};
 use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::mla::plan::{combine, plan as make_plan};
-use tilewright_kernels::mla::{PART_WORDS, ROWS, decode as kernel};
+use tilewright_kernels::mla::{CUT_WORDS, PART_WORDS, ROWS, decode as kernel};
 
 /// Elements of a key.
 pub const KEY: usize = 576;
@@ -77,7 +77,7 @@ impl Problem {
     /// Elements of a plan.
     #[must_use]
     pub fn plan_words(&self) -> usize {
-        1 + PART_WORDS as usize * self.parts + 3 * self.requests
+        2 + (PART_WORDS + CUT_WORDS) as usize * self.parts + 2 * self.requests
     }
     /// Elements of a workspace: two tiles for each part and 64 rows, and their statistics.
     #[must_use]
@@ -94,17 +94,21 @@ impl Problem {
 /// The tables of a plan.
 struct Tables<V> {
     summary: V,
+    cut_count: V,
     parts: V,
     owners: V,
-    ranges: V,
+    joins: V,
+    cuts: V,
 }
 
 macro_rules! tables {
     ($problem:expr, $plan:expr) => {{
         let (summary, rest) = $plan.split_at(0, 1)?;
+        let (cut_count, rest) = rest.split_at(0, 1)?;
         let (parts, rest) = rest.split_at(0, PART_WORDS as usize * $problem.parts)?;
-        let (owners, ranges) = rest.split_at(0, $problem.requests)?;
-        Tables { summary, parts, owners, ranges }
+        let (owners, rest) = rest.split_at(0, $problem.requests)?;
+        let (joins, cuts) = rest.split_at(0, $problem.requests)?;
+        Tables { summary, cut_count, parts, owners, joins, cuts }
     }};
 }
 
@@ -129,15 +133,17 @@ pub fn plan(
 ) -> Result<()> {
     extents("lengths", [problem.requests], lengths.extents())?;
     extents("plan", [problem.plan_words()], plan.extents())?;
-    let Tables { summary, parts, owners, ranges } = tables!(problem, plan);
+    let Tables { summary, cut_count, parts, owners, joins, cuts } = tables!(problem, plan);
     let capacity = u32::try_from(capacity.min(i32::MAX as usize)).unwrap_or(i32::MAX as u32);
     make_plan::launch(
         stream,
         (
             summary.reshape([1, 1])?.tiles_mut().arg("plan")?,
+            cut_count.reshape([1, 1])?.tiles_mut().arg("plan")?,
             parts.reshape([problem.parts, PART_WORDS as usize])?.tiles_mut().arg("plan")?,
             owners.reshape([problem.requests, 1])?.tiles_mut().arg("plan")?,
-            ranges.reshape([problem.requests, 2])?.tiles_mut().arg("plan")?,
+            joins.reshape([problem.requests, 1])?.tiles_mut().arg("plan")?,
+            cuts.reshape([problem.parts, CUT_WORDS as usize])?.tiles_mut().arg("plan")?,
             lengths.reshape([problem.requests, 1])?.tiles().arg("lengths")?,
             capacity,
         ),
@@ -252,7 +258,7 @@ macro_rules! latent {
             fn launch(stream: &Stream, problem: &Problem, mut a: Args<'_, $t>) -> Result<()> {
                 let Problem { requests, heads, queries, .. } = *problem;
                 let (rows, tickets) = (problem.rows(), problem.tickets());
-                let Tables { parts: plan, owners, ranges, .. } = tables!(problem, a.plan);
+                let Tables { cut_count, parts: plan, owners, joins, cuts, .. } = tables!(problem, a.plan);
                 let (mut parts, mut part_lse) = a.workspace.split_at(0, 2 * tickets * ROWS as usize * VALUE)?;
                 let [_, page_rows, _] = a.cache.extents();
                 let [_, columns] = a.table.extents();
@@ -260,40 +266,48 @@ macro_rules! latent {
                     u32::try_from(columns.saturating_mul(page_rows)).unwrap_or(u32::MAX).min(i32::MAX as u32);
                 let owners = owners.reshape([requests, 1])?.tiles().arg("plan")?;
                 let (group, count) = (problem.row_blocks() as u32, tickets as u32);
-                kernel::paged::<$t>::launch(
-                    stream,
-                    (
-                        parts.reborrow().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles_mut()?.in_runs(
-                            part_lse.reborrow().reshape([2 * tickets * ROWS as usize, 1])?.tiles_mut()?,
-                            2,
-                            count,
-                        ),
-                        a.out.reborrow().reshape([requests, rows, VALUE]).arg("out")?.tiles_mut()?.owned_by(
-                            a.lse.reborrow().reshape([requests, rows, 1]).arg("lse")?.tiles_mut()?,
-                            owners,
-                            group,
-                            count,
-                        ),
-                        a.q.reshape([requests * rows, KEY]).arg("q")?.tma_tiles().arg("q")?,
-                        a.cache.tma_pages().arg("cache")?,
-                        a.table.tiles().arg("table")?,
-                        a.lengths.reshape([requests, 1])?.tiles().arg("lengths")?,
-                        plan.reshape([problem.parts, PART_WORDS as usize])?.tiles()?,
-                        group,
-                        capacity,
-                        heads as u32,
-                        queries as u32,
-                        a.scale * std::f32::consts::LOG2_E,
+                let args = (
+                    parts.reborrow().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles_mut()?.in_runs(
+                        part_lse.reborrow().reshape([2 * tickets * ROWS as usize, 1])?.tiles_mut()?,
+                        2,
+                        count,
                     ),
-                )?;
+                    a.out.reborrow().reshape([requests, rows, VALUE]).arg("out")?.tiles_mut()?.owned_by(
+                        a.lse.reborrow().reshape([requests, rows, 1]).arg("lse")?.tiles_mut()?,
+                        owners,
+                        group,
+                        count,
+                    ),
+                    a.q.reshape([requests * rows, KEY]).arg("q")?.tma_tiles().arg("q")?,
+                    a.cache.tma_pages().arg("cache")?,
+                    a.table.tiles().arg("table")?,
+                    a.lengths.reshape([requests, 1])?.tiles().arg("lengths")?,
+                    plan.reshape([problem.parts, PART_WORDS as usize])?.tiles()?,
+                    group,
+                    capacity,
+                    heads as u32,
+                    queries as u32,
+                    a.scale * std::f32::consts::LOG2_E,
+                );
+                // two blocks of rows read the same keys: a cluster of two brings them once
+                if group % 2 == 0 {
+                    kernel::paged::<$t, 2>::launch(stream, args)?;
+                } else {
+                    kernel::paged::<$t, 1>::launch(stream, args)?;
+                }
                 combine::<$t>::launch(
                     stream,
                     (
-                        a.out.reshape([requests, rows, VALUE])?.tiles_mut().arg("out")?,
-                        a.lse.reshape([requests, rows, 1])?.tiles_mut().arg("lse")?,
+                        a.out.reshape([requests, rows, VALUE])?.tiles_mut().arg("out")?.owned_by(
+                            a.lse.reshape([requests, rows, 1])?.tiles_mut().arg("lse")?,
+                            joins.reshape([requests, 1])?.tiles()?,
+                            rows as u32,
+                            (problem.parts * rows) as u32,
+                        ),
                         parts.view().reshape([2 * tickets * ROWS as usize, VALUE])?.tiles()?,
                         part_lse.view().reshape([2 * tickets * ROWS as usize, 1])?.tiles()?,
-                        ranges.reshape([requests, 2])?.tiles()?,
+                        cut_count.reshape([1, 1])?.tiles()?,
+                        cuts.reshape([problem.parts, CUT_WORDS as usize])?.tiles()?,
                         rows as u32,
                     ),
                 )

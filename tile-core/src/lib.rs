@@ -95,12 +95,12 @@ pub mod prelude {
     pub use crate::output::StoreRows;
     pub use crate::owned::OwnedTiles;
     pub use crate::pages::TmaPages;
-    pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};
+    pub use crate::pipeline::{FillSlot, FirstSlot, FullSlot, Pipeline};
     pub use crate::roles::{Cta, Output, Token, WarpGroup};
     pub use crate::row_tiles::{PartMut, RowTiles, RowTilesMut};
     pub use crate::rows::AccRows;
     pub use crate::schedule::{Grouped, Linear, Plan, Schedule, Strips};
-    pub use crate::shared::{Multicast, SharedRow, SharedTile, Staging};
+    pub use crate::shared::{InTwo, Multicast, SharedRow, SharedTile, Staging};
     pub use crate::supply::{Supplier, SupplyEnd};
     pub use crate::tile::{Fetched, PerColumn, PerRow, Tile};
     pub use crate::tma::{TmaTiles, TmaTilesMut};

@@ -10,7 +10,7 @@
 //! a step waits until only the newest commit is pending, and that is its own; every other wait is for none at all.
 
 use crate::backend::{self, MmaElement, NotShared, Pack16, Wgmma, Width};
-use crate::pipeline::{FullSlot, Release};
+use crate::pipeline::{FirstSlot, FullSlot, Release};
 use crate::roles::WarpGroup;
 use crate::shared::{Major, Right, Rows, Stage};
 use core::marker::PhantomData;
@@ -133,6 +133,36 @@ unsafe impl<A: Resident, B: Resident, C: Resident> Resident for (A, B, C) {
         self.0.retire();
         self.1.retire();
         self.2.retire();
+    }
+}
+
+/// What a group owns and has landed in part: it can wait for the rest, and stays owned.
+pub trait Completes: Resident {
+    /// The same, full.
+    type Full: Resident;
+    #[doc(hidden)]
+    fn complete(self) -> Self::Full;
+}
+// SAFETY: a leaked slot is never released. Dropped, or let go of, it has been filled in whole before it is released: else
+// it would be filled anew while its rest is still on the way.
+unsafe impl<S: Stage, const STAGES: usize> Resident for FirstSlot<'_, S, STAGES> {
+    #[inline(always)]
+    fn retire(self) {
+        self.complete().retire()
+    }
+}
+impl<'p, S: Stage, const STAGES: usize> Completes for FirstSlot<'p, S, STAGES> {
+    type Full = FullSlot<'p, S, STAGES>;
+    #[inline(always)]
+    fn complete(self) -> FullSlot<'p, S, STAGES> {
+        self.full()
+    }
+}
+impl<A: Resident, B: Completes> Completes for (A, B) {
+    type Full = (A, B::Full);
+    #[inline(always)]
+    fn complete(self) -> Self::Full {
+        (self.0, self.1.complete())
     }
 }
 
@@ -308,6 +338,15 @@ where
     pub fn with<Q: Resident>(self, more: Q) -> Mma<'p, N, H, (R, Q)> {
         let Mma { acc, held, flying, pending, resident, _p } = self;
         Mma { acc, held, flying, pending, resident: (resident, more), _p }
+    }
+    /// Waits for the rest of the slot that was taken in last, for the products that follow.
+    #[inline(always)]
+    pub fn rest(self) -> Mma<'p, N, H, R::Full>
+    where
+        R: Completes,
+    {
+        let Mma { acc, held, flying, pending, resident, _p } = self;
+        Mma { acc, held, flying, pending, resident: resident.complete(), _p }
     }
     /// Waits for all products, and gives back the accumulator and what `split` keeps of what was resident; the rest is let
     /// go of.

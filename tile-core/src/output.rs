@@ -250,6 +250,7 @@ pub struct HalfMut<'a, T, const N: usize, const W: usize, S> {
     tiles: TilesMut<'a, T, 64, N, S>,
     at: (u32, u32),
     first: u32,
+    rows: u32,
     _p: NotShared,
 }
 
@@ -260,7 +261,7 @@ impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> Iterator for H
         let at = self.plan.next()?;
         // A plan yields each tile once, and the columns are this half's.
         let tiles = TilesMut { _p: PhantomData, ..self.tiles };
-        Some((at, HalfMut { tiles, at, first: self.first, _p: PhantomData }))
+        Some((at, HalfMut { tiles, at, first: self.first, rows: 64, _p: PhantomData }))
     }
 }
 
@@ -268,7 +269,12 @@ impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'a, T,
     /// The claim on `W` columns from `first` on of tile `at`, which is nobody else's.
     #[inline(always)]
     pub(crate) fn new(tiles: TilesMut<'a, T, 64, N, S>, at: (u32, u32), first: u32) -> Self {
-        HalfMut { tiles, at, first, _p: PhantomData }
+        HalfMut { tiles, at, first, rows: 64, _p: PhantomData }
+    }
+    /// The first `rows` rows of it alone: the others are not written.
+    #[inline(always)]
+    pub fn first_rows(self, rows: u32) -> Self {
+        HalfMut { rows: if rows < self.rows { rows } else { self.rows }, ..self }
     }
     #[inline(always)]
     fn window(self) -> Window<T> {
@@ -278,6 +284,7 @@ impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'a, T,
         Window {
             ptr: tile.ptr.wrapping_add(self.first as usize),
             cols: if left < W as u32 { left } else { W as u32 },
+            rows: if tile.rows < self.rows { tile.rows } else { self.rows },
             ..tile
         }
     }
@@ -291,7 +298,7 @@ where
     #[inline(always)]
     pub fn store(self, _wg: &mut WarpGroup, acc: Acc<W>) {
         // SAFETY: the window is this warpgroup's alone.
-        unsafe { backend::store_rows::<T, W, 1>(&self.window(), &acc.regs) }
+        unsafe { backend::store_wide::<T, W>(&self.window(), acc.regs) }
     }
 }
 

@@ -5,7 +5,9 @@
 
 use core::marker::PhantomData;
 
+use crate::backend;
 use crate::element::Element;
+use crate::supply::Supplier;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::tma::TensorMapRequest;
 use crate::tma::{SPAN, TensorMap};
@@ -64,24 +66,39 @@ impl<'a, T: Element, const BOX: usize, const N: usize> TmaPages<'a, T, BOX, N> {
     pub fn page_rows(&self) -> u32 {
         self.raw.rows
     }
-    /// The rows from `first` on that `list` names. What no entry of the list names, or one that is not a page's number, reads
-    /// as zeros. The list is read when the copy begins.
+    /// The rows from `first` on that `list` names, 256 of them at least. What no entry of the list names, or one that is not a
+    /// page's number, reads as zeros. The list is read here, so that no copy waits for it.
     #[inline(always)]
-    pub fn gather(&self, list: Strip<'a, i32, 1, 1>, first: u32) -> TmaGather<'a, T, N> {
+    pub fn gather(&self, _warp: &mut Supplier, list: Strip<'a, i32, 1, 1>, first: u32) -> TmaGather<'a, T, N> {
         let () = Self::VALID;
+        let (raw, high) = (self.raw, page_box(self.raw.rows, BOX as u32));
         TmaGather {
             #[cfg(not(target_arch = "nvptx64"))]
             base: self.base,
             #[cfg(target_arch = "nvptx64")]
             map: self.map,
-            raw: self.raw,
-            list,
-            first,
-            high: page_box(self.raw.rows, BOX as u32),
+            raw,
+            found: backend::find(
+                #[inline(always)]
+                |row| locate(&raw, &list, first, row),
+                high,
+            ),
+            high,
             x: 0,
             _p: PhantomData,
         }
     }
+}
+
+/// The page and the row in it of row `first + row` of what `list` names. 2^31 - 1 is no page.
+#[inline(always)]
+fn locate(raw: &RawView, list: &Strip<'_, i32, 1, 1>, first: u32, row: u32) -> (i32, u32) {
+    let (row, rows) = (first.wrapping_add(row), raw.rows);
+    let entry = if rows == 64 { row / 64 } else { row.checked_div(rows).unwrap_or(u32::MAX) };
+    let page = list.entry(entry).unwrap_or(i32::MAX);
+    // as an unsigned number, a negative one is no page's either
+    let page = if (page as u32) < raw.slabs { page } else { i32::MAX };
+    (page, row.wrapping_sub(entry.wrapping_mul(rows)))
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -127,9 +144,9 @@ pub struct TmaGather<'a, T, const N: usize> {
     #[cfg(target_arch = "nvptx64")]
     pub(crate) map: u64,
     pub(crate) raw: RawView,
-    list: Strip<'a, i32, 1, 1>,
-    first: u32,
-    /// Rows copied at once.
+    /// Where its boxes lie.
+    pub(crate) found: backend::Found,
+    /// Rows copied at once: of a box.
     pub(crate) high: u32,
     pub(crate) x: u32,
     _p: PhantomData<&'a T>,
@@ -156,37 +173,25 @@ impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
             #[cfg(target_arch = "nvptx64")]
             map: self.map,
             raw: self.raw,
-            list: self.list,
-            first: self.first,
+            found: self.found,
             high: self.high,
             x: self.x + FROM as u32,
             _p: PhantomData,
         }
     }
+    /// The rows from row 64 on.
+    #[inline(always)]
+    pub fn after_64(self, _warp: &mut Supplier) -> Self {
+        TmaGather { found: self.found.skip(64 / self.high), ..self }
+    }
     /// Nothing but zeros.
     #[inline(always)]
     pub(crate) fn nowhere(self) -> Self {
-        TmaGather { raw: RawView { slabs: 0, ..self.raw }, ..self }
+        TmaGather { found: self.found.nowhere(), ..self }
     }
-    /// Whether any of the first `rows` rows lies in a page that does not exist.
+    /// Whether any of the first `rows` rows (256 at most) lies in a page that does not exist.
     #[inline(always)]
-    pub fn lack(&self, rows: u32) -> bool {
-        let (mut row, mut lack) = (0, false);
-        while row < rows {
-            let (page, y) = self.at(row);
-            lack |= page == i32::MAX;
-            row += self.raw.rows.max(1) - y;
-        }
-        lack
-    }
-    /// The page and the row in it of row `row` of this source. 2^31 - 1 is no page.
-    #[inline(always)]
-    pub(crate) fn at(&self, row: u32) -> (i32, u32) {
-        let (row, rows) = (self.first.wrapping_add(row), self.raw.rows);
-        let entry = if rows == 64 { row / 64 } else { row.checked_div(rows).unwrap_or(u32::MAX) };
-        let page = self.list.entry(entry).unwrap_or(i32::MAX);
-        // as an unsigned number, a negative one is no page's either
-        let page = if (page as u32) < self.raw.slabs { page } else { i32::MAX };
-        (page, row.wrapping_sub(entry.wrapping_mul(rows)))
+    pub fn lack(&self, _warp: &mut Supplier, rows: u32) -> bool {
+        self.found.any_missing(rows.div_ceil(self.high))
     }
 }

@@ -10,10 +10,12 @@
 //! when the consumers of all its blocks have released it.
 
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 
 use crate::backend::{self, Barrier, NotShared, Smem};
+use crate::element::Element;
 use crate::roles::{BlockScope, Within};
-use crate::shared::{Load, Shared, Stage};
+use crate::shared::{Columns, InTwo, Load, Multicast, Shared, SharedTile, Stage};
 
 /// Of ends and slots: they belong to their role, and their lifetime is exactly that of the ends lent to it. Could it be
 /// shortened, a group in flight could be given operands that it merely borrows from a slot beside it, until it is leaked.
@@ -55,7 +57,7 @@ unsafe impl<'b, S: Stage, const STAGES: usize> Shared<'b> for Pipeline<'b, S, ST
 }
 
 impl<S: Stage, const STAGES: usize> Ring<S, STAGES> {
-    const BARRIERS: usize = STAGES * 16 + 16;
+    const BARRIERS: usize = STAGES * 16 + 16 + if S::FIRST > 0 { (STAGES * 8).next_multiple_of(16) } else { 0 };
     #[inline(always)]
     pub(crate) fn full(&self, slot: u32) -> Barrier {
         Barrier(self.barriers.add(slot as usize * 8))
@@ -63,6 +65,11 @@ impl<S: Stage, const STAGES: usize> Ring<S, STAGES> {
     #[inline(always)]
     pub(crate) fn empty(&self, slot: u32) -> Barrier {
         Barrier(self.barriers.add((STAGES + slot as usize) * 8))
+    }
+    /// Full where a slot lands in two parts: the second. (The first has [`full`](Self::full).)
+    #[inline(always)]
+    pub(crate) fn rest(&self, slot: u32) -> Barrier {
+        Barrier(self.barriers.add((2 * STAGES + 2 + slot as usize) * 8))
     }
     /// Where a warpgroup that fills a slot waits for the copy engine before it goes on filling.
     #[inline(always)]
@@ -93,6 +100,9 @@ impl<S: Stage, const STAGES: usize> Ring<S, STAGES> {
             // SAFETY: the caller's.
             unsafe {
                 self.full(slot).init(1);
+                if const { S::FIRST > 0 } {
+                    self.rest(slot).init(1);
+                }
                 self.empty(slot).init(releases);
             }
             slot += 1;
@@ -106,6 +116,9 @@ impl<S: Stage, const STAGES: usize> Ring<S, STAGES> {
             // Slots before the next one were filled in the running phase, the others in the one before.
             let last = if slot < next { phase.wrapping_add(1) } else { phase };
             self.full(slot).wait::<1>(last, Self::FILLS, "a producer's end waits for copies to land");
+            if const { S::FIRST > 0 } {
+                self.rest(slot).wait::<1>(last, Self::FILLS, "a producer's end waits for copies to land");
+            }
             slot += 1;
         }
     }
@@ -294,14 +307,16 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
     /// Waits for the next slot to be full.
     #[inline(always)]
     pub fn next(&mut self) -> FullSlot<'p, S, STAGES> {
+        self.next_first().full()
+    }
+    /// Waits for the first part of the next slot, where that lands in two.
+    #[inline(always)]
+    pub fn next_first(&mut self) -> FirstSlot<'p, S, STAGES> {
         let ring = self.ring;
         if !cfg!(tilewright_fault = "full") {
-            let what = "a consumer waits for a full slot";
-            if const { S::CLUSTER > 1 } {
-                ring.full(self.slot).wait::<2>(self.phase, Ring::<S, STAGES>::FILLS, what);
-            } else {
-                ring.full(self.slot).wait::<1>(self.phase, Ring::<S, STAGES>::FILLS, what);
-            }
+            // Of this block's scope also where peers send into the slot: what they send is the copy engine's, whose bytes
+            // are visible to who has seen them counted. The cluster's scope would throw away the first-level cache each time.
+            ring.full(self.slot).wait::<1>(self.phase, Ring::<S, STAGES>::FILLS, "a consumer waits for a full slot");
         }
         let release = Release {
             empty: ring.empty(self.slot),
@@ -312,12 +327,67 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
         };
         // SAFETY: full, and held by the slot made here.
         let stage = unsafe { ring.stage(self.slot) };
+        let (rest, phase) = (ring.rest(self.slot), self.phase);
         self.slot += 1;
         if self.slot == STAGES as u32 {
             self.slot = 0;
             self.phase = self.phase.wrapping_add(1);
         }
-        FullSlot { stage, release }
+        FirstSlot { slot: ManuallyDrop::new(FullSlot { stage, release }), rest, phase }
+    }
+}
+
+/// A slot of which the first part is full. In a group ([`Mma::rest`](crate::mma::Mma::rest)) it becomes a full one.
+///
+/// ```compile_fail,E0599
+/// use tilewright_core::prelude::*;
+/// type Keys = InTwo<Multicast<SharedTile<bf16, 64, 256>, 1>, 128>;
+/// fn reads_what_has_not_landed(wg: &mut WarpGroup, keys: FirstSlot<'_, Keys, 1>, p: Packed<bf16, 128>) {
+///     let mut group = wg.mma_with(Acc::<64>::zero(), (p, keys));
+///     group.multiply_packed(|(p, k)| (p, k.columns::<128, 128>().all()));
+/// }
+/// ```
+pub struct FirstSlot<'p, S: Stage, const STAGES: usize> {
+    slot: ManuallyDrop<FullSlot<'p, S, STAGES>>,
+    rest: Barrier,
+    phase: u32,
+}
+
+impl<S: Stage, const STAGES: usize> Drop for FirstSlot<'_, S, STAGES> {
+    /// Released before its rest has landed, a slot would be filled anew with copies on the way.
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.wait();
+        // SAFETY: once; `full` does not come here.
+        unsafe { ManuallyDrop::drop(&mut self.slot) }
+    }
+}
+
+impl<'p, S: Stage, const STAGES: usize> FirstSlot<'p, S, STAGES> {
+    /// Waits for the rest.
+    #[inline(always)]
+    pub fn full(self) -> FullSlot<'p, S, STAGES> {
+        self.wait();
+        let mut me = ManuallyDrop::new(self);
+        // SAFETY: once, and `drop` does not run.
+        unsafe { ManuallyDrop::take(&mut me.slot) }
+    }
+    #[inline(always)]
+    fn wait(&self) {
+        if const { S::FIRST > 0 } {
+            let what = "a consumer waits for the rest of a slot";
+            self.rest.wait::<1>(self.phase, Ring::<S, STAGES>::FILLS, what);
+        }
+    }
+}
+
+impl<T: Element, const R: usize, const C: usize, const K: usize, const FIRST: usize, const STAGES: usize>
+    FirstSlot<'_, InTwo<Multicast<SharedTile<T, R, C>, K>, FIRST>, STAGES>
+{
+    /// The columns that have landed.
+    #[inline(always)]
+    pub fn first(&self) -> Columns<'_, T, R, FIRST> {
+        self.slot.first_columns()
     }
 }
 

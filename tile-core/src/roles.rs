@@ -341,7 +341,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
     }
 }
 
-impl<const THREADS: usize> Cta<'_, THREADS> {
+impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
     /// As [`pair`](Cta::pair), with a third role: a warp that has the copy engine fill `supplies`, each for the first
     /// warpgroup, the second, or both ([`Pipeline::to_first`], [`Pipeline::to_second`], [`Pipeline::to_both`]).
     ///
@@ -357,9 +357,12 @@ impl<const THREADS: usize> Cta<'_, THREADS> {
         first: impl for<'p> FnOnce(&mut WarpGroup, &mut F::First<'p>, &mut A::From<'p>, &mut B::To<'p>) + Send,
         second: impl for<'p> FnOnce(&mut WarpGroup, &mut F::Second<'p>, &mut B::From<'p>, &mut A::To<'p>) + Send,
     ) {
-        const { assert!(THREADS == 384, "a supplied pair is three warpgroups, one of them the supplier's: 384 threads") };
+        const {
+            assert!(THREADS == 384, "a supplied pair is three warpgroups, one of them the supplier's: 384 threads");
+            assert!(F::CLUSTER == 1 || F::CLUSTER == CLUSTER, "a multicast tile is shared by the whole cluster");
+        }
         let (supplies, from_first, from_second) = (supplies.rings(), from_first.rings(), from_second.rings());
-        backend::pair_supplied(
+        backend::pair_supplied::<CLUSTER>(
             self.faults,
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]

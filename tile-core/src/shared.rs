@@ -41,6 +41,8 @@ pub unsafe trait Stage: 'static {
     const ALIGN: usize = 1024;
     /// How many blocks of a cluster fill each other's slots: 1 without multicast.
     const CLUSTER: usize;
+    /// Bytes that land first, and are waited for by themselves; 0 if a slot is one piece.
+    const FIRST: usize = 0;
     /// # Safety
     /// The slot at `base`.
     #[doc(hidden)]
@@ -303,6 +305,44 @@ unsafe impl<T: Element, const R: usize, const C: usize, const K: usize> Stage fo
     unsafe fn at(base: Smem) -> Self {
         // SAFETY: the caller's.
         Multicast(unsafe { SharedTile::at(base) })
+    }
+}
+
+/// A shared tile of which the first `FIRST` columns can be used before the others have landed
+/// ([`Consumer::next_first`](crate::pipeline::Consumer::next_first)).
+pub struct InTwo<S, const FIRST: usize>(S);
+
+impl<S, const FIRST: usize> Deref for InTwo<S, FIRST> {
+    type Target = S;
+    #[inline(always)]
+    fn deref(&self) -> &S {
+        &self.0
+    }
+}
+
+// SAFETY: as the tile.
+unsafe impl<T: Element, const R: usize, const C: usize, const K: usize, const FIRST: usize> Stage
+    for InTwo<Multicast<SharedTile<T, R, C>, K>, FIRST>
+{
+    const BYTES: usize = SharedTile::<T, R, C>::SIZE;
+    const CLUSTER: usize = K;
+    const FIRST: usize = {
+        assert!(FIRST > 0 && FIRST < C, "both parts of a tile in two have columns");
+        SharedTile::<T, R, FIRST>::SIZE
+    };
+    #[inline(always)]
+    unsafe fn at(base: Smem) -> Self {
+        // SAFETY: the caller's.
+        InTwo(unsafe { Multicast::at(base) })
+    }
+}
+
+impl<T: Element, const R: usize, const C: usize, const K: usize, const FIRST: usize>
+    InTwo<Multicast<SharedTile<T, R, C>, K>, FIRST>
+{
+    #[inline(always)]
+    pub(crate) fn first_columns(&self) -> Columns<'_, T, R, FIRST> {
+        self.columns::<0, FIRST>()
     }
 }
 

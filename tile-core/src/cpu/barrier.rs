@@ -104,6 +104,13 @@ pub(crate) unsafe fn by_one_lane(f: impl FnOnce()) {
 /// A warp is one thread here.
 pub(crate) fn meet_warp() {}
 
+/// As many arrivals as fill a slot.
+pub(crate) fn publish_for(full: Barrier, fills: u32) {
+    for _ in 0..fills {
+        full.arrive()
+    }
+}
+
 /// One arrival.
 pub(crate) fn publish(full: Barrier) {
     full.arrive()

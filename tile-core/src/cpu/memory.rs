@@ -1,5 +1,6 @@
 //! Shared memory on the CPU, and the copy engine's work.
 
+use core::ops::Range;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
 use super::{AccElement, Barrier, RowValues, Wgmma, Width};
@@ -119,40 +120,75 @@ pub(crate) unsafe fn load<T: Element, const R: usize, const C: usize>(
     }
 }
 
-/// Copies rows, wherever their pages lie, as the copy engine does.
+/// Where the boxes of a gathered source lie: 32 of them, as many as a warp has lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    boxes: [(i32, u32); 32],
+    first: usize,
+    none: bool,
+}
+
+/// Finds the boxes of `high` rows by `locate(row)`.
+pub(crate) fn find(locate: impl Fn(u32) -> (i32, u32), high: u32) -> Found {
+    Found { boxes: core::array::from_fn(|i| locate(i as u32 * high)), first: 0, none: false }
+}
+
+impl Found {
+    fn of(&self, i: u32) -> (i32, u32) {
+        if self.none { (i32::MAX, 0) } else { self.boxes[self.first + i as usize] }
+    }
+    /// From box `boxes` on.
+    pub(crate) fn skip(self, boxes: u32) -> Self {
+        Found { first: self.first + boxes as usize, ..self }
+    }
+    /// No box exists.
+    pub(crate) fn nowhere(self) -> Self {
+        Found { none: true, ..self }
+    }
+    /// Whether any of the first `boxes` boxes has no page.
+    pub(crate) fn any_missing(&self, boxes: u32) -> bool {
+        (0..boxes).any(|i| self.of(i).0 == i32::MAX)
+    }
+}
+
+/// Copies slabs of `C` columns of `R` rows, wherever their pages lie, of which this block does every `K`th, into all blocks of
+/// the cluster, and arrives at `bar` of all.
 ///
 /// # Safety
-/// The tile of `rows` x `C` at `dst` is the caller's to write.
-pub(crate) unsafe fn gather<T: Element, const C: usize>(
+/// The tile of `R` x `C` at `dst` is the caller's to write, in every block.
+pub(crate) unsafe fn gather<T: Element, const R: usize, const C: usize, const K: usize>(
     dst: Smem,
     from: &TmaGather<'_, T, C>,
-    rows: usize,
-    _: Barrier,
+    slabs: Range<usize>,
+    bar: Barrier,
 ) {
-    let in_chunk = 16 / size_of::<T>();
-    for first in (0..rows).step_by(from.high as usize) {
-        let (page, y) = from.at(first as u32);
-        for r in 0..from.high as usize {
-            for chunk in 0..C / in_chunk {
-                let c = from.x as usize + chunk * in_chunk;
-                let inside = if (page as u32) < from.raw.slabs && y as usize + r < from.raw.rows as usize {
-                    (from.raw.cols as usize).saturating_sub(c).min(in_chunk)
-                } else {
-                    0
-                };
-                let row = (y as usize + r) * from.raw.row_stride as usize;
-                let at = tile_offset(rows, first + r, chunk * 16);
+    let (in_chunk, rank) = (16 / size_of::<T>(), if K > 1 { rank_of(dst) as usize } else { 0 });
+    for row in 0..R {
+        let (page, y) = from.found.of(row as u32 / from.high);
+        let y = y + row as u32 % from.high;
+        let mine = |chunk: &usize| (chunk * 16 / SPAN - slabs.start) % K == rank;
+        for chunk in (slabs.start * SPAN / 16..slabs.end * SPAN / 16).filter(mine) {
+            let c = from.x as usize + chunk * in_chunk;
+            let inside = if (page as u32) < from.raw.slabs && y < from.raw.rows {
+                (from.raw.cols as usize).saturating_sub(c).min(in_chunk)
+            } else {
+                0
+            };
+            let at = tile_offset(R, row, chunk * 16);
+            for peer in 0..K as u32 {
+                let dst = if K > 1 { dst.peer(peer) } else { dst };
                 // SAFETY: `inside` elements lie in the view; the chunk lies in the tile.
                 unsafe {
                     let to = dst.ptr.add(at);
                     let page = from.base.wrapping_add((page as usize).wrapping_mul(from.raw.slab_stride as usize));
-                    let from = page.wrapping_add(row + c);
+                    let from = page.wrapping_add(y as usize * from.raw.row_stride as usize + c);
                     core::ptr::copy_nonoverlapping(from as *const u8, to, inside * size_of::<T>());
                     to.add(inside * size_of::<T>()).write_bytes(0, 16 - inside * size_of::<T>());
                 }
             }
         }
     }
+    bar.filled(K);
 }
 
 /// As [`load`], into all `K` blocks of the cluster.
@@ -190,6 +226,20 @@ pub(crate) unsafe fn store_rows<T: Element<Value = f32>, const N: usize, const H
             unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(regs[r % 64 * N + c])) }
         }
     }
+}
+
+/// As [`store_rows`].
+///
+/// # Safety
+/// As for [`store_rows`].
+pub(crate) unsafe fn store_wide<T: Element<Value = f32>, const N: usize>(
+    w: &Window<T>,
+    regs: [<Width<N> as Wgmma>::Regs; 1],
+) where
+    Width<N>: Wgmma,
+{
+    // SAFETY: the caller's.
+    unsafe { store_rows::<T, N, 1>(w, &regs) }
 }
 
 /// Rounds and writes 64 rows of an accumulator as columns of the window, clipped to it: of its column groups of 8 those

@@ -5,7 +5,7 @@ use core::arch::asm;
 use super::element::Pack16;
 use super::epilogue::AccElement;
 use super::smem::{Smem, here};
-use super::sync::{shuffle_xor, tid, warp_barrier, warpgroup_barrier};
+use super::sync::{any_lane, shuffle_xor, tid, warp_barrier, warpgroup_barrier};
 use super::tma::{fence_for_bulk, store_box, wait_stores_read};
 use super::wgmma::{Wgmma, Width};
 use crate::layout::{accumulator_at, fragment_at, stmatrix_offset, tile_offset};
@@ -71,6 +71,87 @@ where
             // SAFETY: only elements inside the window are written.
             unsafe { T::store_two([p, p.wrapping_add(1)], [x, y], inside) }
         });
+    }
+}
+
+/// As [`store_rows`] of 64 rows, 16 bytes at a time where the window is wide and aligned enough. Elements of 16 bits change
+/// lanes for that: as they lie, half a sector is written at once, which is ten times as slow.
+///
+/// # Safety
+/// As for [`store_rows`].
+#[inline(always)]
+pub(crate) unsafe fn store_wide<T: AccElement, const N: usize>(w: &Window<T>, regs: [<Width<N> as Wgmma>::Regs; 1])
+where
+    Width<N>: Wgmma,
+{
+    let [regs] = regs;
+    let aligned = (w.ptr as u64 | (w.stride * size_of::<T>() as u64)) % 16 == 0;
+    if const { N < 32 } || !aligned || w.cols < N as u32 {
+        // SAFETY: the caller's.
+        return unsafe { store_64::<T, N>(w, 0, &regs) };
+    }
+    let t = here(tid() % 128);
+    let (lane, row) = (t % 4, t / 32 * 16 + t % 32 / 4);
+    let stride = w.stride as usize;
+    if const { size_of::<T>() == 4 } {
+        // two elements of each of four lanes are a sector
+        let corner = w.ptr.wrapping_add(row as usize * stride + lane as usize * 2);
+        return Width::<N>::pairs(
+            &regs,
+            #[inline(always)]
+            |i, x, y| {
+                let down = i % 2 * 8;
+                let (inside, to) = (row + (down as u32) < w.rows, corner.wrapping_add(down * stride + i / 2 * 8));
+                // SAFETY: rows inside the window, of which all columns are.
+                unsafe {
+                    asm!("{{ .reg .pred p; setp.ne.u32 p, {3}, 0; @p st.global.v2.b32 [{0}], {{{1}, {2}}}; }}",
+                        in(reg64) to, in(reg32) x, in(reg32) y, in(reg32) inside as u32, options(nostack))
+                }
+            },
+        );
+    }
+    let corner = w.ptr.wrapping_add(row as usize * stride + lane as usize * 8);
+    Width::<N>::chunks(
+        regs,
+        #[inline(always)]
+        |g, v| {
+            let two = |i: usize| T::bits_of_two(v[i], v[i + 1]);
+            let to = corner.wrapping_add(32 * g);
+            // SAFETY: rows inside the window, of which all columns are.
+            unsafe {
+                store_16_bytes(to, row < w.rows, across_four(lane, [two(0), two(4), two(8), two(12)]));
+                let to = to.wrapping_add(8 * stride);
+                store_16_bytes(to, row + 8 < w.rows, across_four(lane, [two(2), two(6), two(10), two(14)]));
+            }
+            v
+        },
+    );
+}
+
+/// Four lanes have four words each; word `i` of lane `j` becomes word `j` of lane `i`. `lane` is the running one of the four.
+///
+/// By whole warps.
+#[inline(always)]
+fn across_four(lane: u32, w: [u32; 4]) -> [u32; 4] {
+    let odd = lane % 2 == 1;
+    let (a, b) = if odd { (w[0], w[2]) } else { (w[1], w[3]) };
+    let (a, b) = (shuffle_xor(a, 1), shuffle_xor(b, 1));
+    let w = if odd { [a, w[1], b, w[3]] } else { [w[0], a, w[2], b] };
+    let high = lane >= 2;
+    let (a, b) = if high { (w[0], w[1]) } else { (w[2], w[3]) };
+    let (a, b) = (shuffle_xor(a, 2), shuffle_xor(b, 2));
+    if high { [a, b, w[2], w[3]] } else { [w[0], w[1], a, b] }
+}
+
+/// # Safety
+/// If `condition`, 16 aligned bytes are the caller's to write.
+#[inline(always)]
+unsafe fn store_16_bytes<T>(to: *mut T, condition: bool, v: [u32; 4]) {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("{{ .reg .pred p; setp.ne.u32 p, {1}, 0; @p st.global.v4.b32 [{0}], {{{2}, {3}, {4}, {5}}}; }}",
+            in(reg64) to, in(reg32) condition as u32, in(reg32) v[0], in(reg32) v[1], in(reg32) v[2], in(reg32) v[3],
+            options(nostack))
     }
 }
 
@@ -380,6 +461,17 @@ pub(crate) type RowValues = [f32; 2];
 #[inline(always)]
 pub(crate) fn zip_rows(a: RowValues, b: RowValues, f: impl Fn(f32, f32) -> f32) -> RowValues {
     [f(a[0], b[0]), f(a[1], b[1])]
+}
+
+/// Every element times its row's value; nothing is done where a warp's rows are all to be multiplied by one.
+///
+/// By whole warps.
+#[inline(always)]
+pub(crate) fn scale_rows<const N: usize>(regs: <Width<N> as Wgmma>::Regs, by: RowValues) -> <Width<N> as Wgmma>::Regs
+where
+    Width<N>: Wgmma,
+{
+    if any_lane(by[0] != 1.0 || by[1] != 1.0) { Width::<N>::map_rows(regs, by, |x, s| x * s) } else { regs }
 }
 
 /// Folds every row by an associative and commutative `f`: in the thread, then over the four lanes that share the row.

@@ -11,7 +11,7 @@ use crate::element::Element;
 use crate::fault::Fault;
 use crate::handover::ToBoth;
 use crate::pages::TmaGather;
-use crate::pipeline::{Consumer, Lent, Pipeline, Ring};
+use crate::pipeline::{Consumer, Lent, Pipeline, Ring, advance};
 use crate::shared::{Load, SharedTile, Stage};
 
 /// The warp that supplies two warpgroups: 32 threads. See [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
@@ -87,11 +87,7 @@ impl<'p, S: Stage, const STAGES: usize> SupplyEnd<'p, S, STAGES> {
     }
     #[inline(always)]
     fn advance(&mut self) {
-        self.slot += 1;
-        if self.slot == STAGES as u32 {
-            self.slot = 0;
-            self.phase = self.phase.wrapping_add(1);
-        }
+        advance(&mut self.slot, &mut self.phase, STAGES as u32);
     }
 }
 

@@ -130,7 +130,7 @@ fn nothing_is_freed_or_shown_early() {
 
         // forgotten: its buffer is never freed
         let mut x = new();
-        start(&mut x).map(std::mem::forget);
+        start(&mut x).into_iter().for_each(std::mem::forget);
         drop(x);
         clean(2);
 

@@ -337,3 +337,60 @@ fn between_devices_of_all_kinds() {
         assert_eq!(fake.violations(), [""; 0]);
     });
 }
+
+/// Random programs over two GPUs and the CPU: copies of rows and columns between them, fills, new tensors for old ones,
+/// at random moments of the work; against a model.
+#[test]
+fn programs_over_several_devices() {
+    use proptest::prelude::*;
+    const N: usize = 4;
+    with_two_gpus("programs_over_several_devices", |fake| {
+        let devices = [Device::cuda(0).unwrap(), Device::cuda(1).unwrap(), Device::cpu()];
+        let config = ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() };
+        proptest!(config, |(seed in any::<u64>(), steps in prop::collection::vec(any::<[u8; 4]>(), 0..40))| {
+            fake.seed(seed % 7);
+            let streams = devices.map(|d| d.new_stream().unwrap());
+            let new = |d: usize, v: f32| Tensor::<f32, 2>::full(&streams[d], [N, N], v).unwrap();
+            let mut tensors = [new(0, 0.0), new(1, 1.0), new(2, 2.0)];
+            let mut model = [[0.0f32; N * N], [1.0; N * N], [2.0; N * N]];
+            for [what, which, a, b] in steps {
+                let (x, y) = (which as usize % 3, (which as usize / 3) % 3);
+                let (from, to, n) = (a as usize % N, b as usize % N, 1 + (a / 16) as usize % N);
+                let n = n.min(N - from.max(to));
+                match what % 5 {
+                    0 => {
+                        tensors[x].slice_mut(0, to..to + n).unwrap().fill(&streams[x], f32::from(a)).unwrap();
+                        model[x][to * N..(to + n) * N].fill(f32::from(a));
+                    }
+                    1 => {
+                        tensors[x] = new(x, f32::from(b));
+                        model[x] = [f32::from(b); N * N];
+                    }
+                    2 => fake.run(),
+                    _ if x == y => prop_assert_eq!(tensors[x].to_vec(&streams[x]).unwrap(), model[x].to_vec()),
+                    how => {
+                        let dim = usize::from(how - 3);
+                        let on = if y == 2 { &streams[x] } else { &streams[y] };
+                        let [source, target] = tensors.get_disjoint_mut([x, y]).unwrap();
+                        let mut part = target.slice_mut(dim, to..to + n).unwrap();
+                        part.copy_from_peer(on, source.slice(dim, from..from + n).unwrap()).unwrap();
+                        for i in 0..n {
+                            for k in 0..N {
+                                let at = |i: usize| if dim == 0 { i * N + k } else { k * N + i };
+                                model[y][at(to + i)] = model[x][at(from + i)];
+                            }
+                        }
+                    }
+                }
+            }
+            for ((t, m), s) in tensors.iter().zip(&model).zip(&streams) {
+                prop_assert_eq!(t.to_vec(s).unwrap(), m.to_vec());
+            }
+            drop((tensors, streams));
+            prop_assert_eq!(fake.violations(), Vec::<String>::new());
+            let live = fake.live();
+            prop_assert_eq!((live.memory, live.streams, live.events), (0, 0, 0));
+        });
+        assert!(fake.calls("cuMemcpyPeerAsync") > 100);
+    });
+}

@@ -12,6 +12,7 @@
 #[path = "../../examples/common/mod.rs"]
 mod common;
 
+mod bare;
 mod cublas;
 mod gemm;
 mod launch;
@@ -21,13 +22,14 @@ mod rmsnorm;
 mod rows;
 mod timing;
 mod tune;
+mod twin;
 
 use std::process::ExitCode;
 
 use report::Report;
 use tilewright::prelude::*;
 
-const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|mla|launch] [--config NAME,..] [--tune FILE] [--json FILE] [--commit HASH]";
+const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|mla|launch|twin] [--config NAME,..] [--tune FILE] [--json FILE] [--commit HASH]";
 
 #[derive(Default)]
 pub struct Options {
@@ -92,6 +94,9 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         }
         if wanted("launch") {
             launch::time(&stream, &mut report)?;
+        }
+        if wanted("twin") {
+            right &= twin::time(&stream, &mut report)?;
         }
         if wanted("rmsnorm") {
             rmsnorm::time(&stream, o, &mut report)?;

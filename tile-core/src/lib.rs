@@ -42,6 +42,8 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
+#[cfg(not(target_arch = "nvptx64"))]
+mod checked;
 pub mod cluster;
 pub mod columns;
 pub mod dot;

@@ -239,6 +239,16 @@ unsafe impl<A: Channel, B: Channel> Channel for (A, B) {
     }
 }
 
+/// From one slot of a ring to the next; from the last to the first, of the next phase.
+#[inline(always)]
+pub(crate) fn advance(slot: &mut u32, phase: &mut u32, stages: u32) {
+    *slot += 1;
+    if *slot == stages {
+        *slot = 0;
+        *phase = phase.wrapping_add(1);
+    }
+}
+
 /// The end that fills slots.
 pub struct Producer<'p, S: Stage, const STAGES: usize> {
     ring: &'p Ring<S, STAGES>,
@@ -281,11 +291,7 @@ impl<S: Load, const STAGES: usize> FillSlot<'_, '_, S, STAGES> {
         // SAFETY: every consumer of the slot has released it, the producer is unique, and the bytes are expected.
         unsafe { p.ring.stage(p.slot).load(source, full) }
         full.filled(S::CLUSTER);
-        p.slot += 1;
-        if p.slot == STAGES as u32 {
-            p.slot = 0;
-            p.phase = p.phase.wrapping_add(1);
-        }
+        advance(&mut p.slot, &mut p.phase, STAGES as u32);
     }
 }
 
@@ -328,11 +334,7 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
         // SAFETY: full, and held by the slot made here.
         let stage = unsafe { ring.stage(self.slot) };
         let (rest, phase) = (ring.rest(self.slot), self.phase);
-        self.slot += 1;
-        if self.slot == STAGES as u32 {
-            self.slot = 0;
-            self.phase = self.phase.wrapping_add(1);
-        }
+        advance(&mut self.slot, &mut self.phase, STAGES as u32);
         FirstSlot { slot: ManuallyDrop::new(FullSlot { stage, release }), rest, phase }
     }
 }

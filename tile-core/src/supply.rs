@@ -12,7 +12,7 @@ use crate::element::Element;
 use crate::fault::Fault;
 use crate::handover::ToBoth;
 use crate::pages::TmaGather;
-use crate::pipeline::{Consumer, Lent, Pipeline, Ring};
+use crate::pipeline::{Consumer, Lent, Pipeline, Ring, advance};
 use crate::shared::{InTwo, Load, Multicast, SharedTile, Stage};
 use crate::tma::SPAN;
 
@@ -89,11 +89,7 @@ impl<'p, S: Stage, const STAGES: usize> SupplyEnd<'p, S, STAGES> {
     }
     #[inline(always)]
     fn advance(&mut self) {
-        self.slot += 1;
-        if self.slot == STAGES as u32 {
-            self.slot = 0;
-            self.phase = self.phase.wrapping_add(1);
-        }
+        advance(&mut self.slot, &mut self.phase, STAGES as u32);
     }
 }
 

@@ -12,6 +12,7 @@ mod epilogue;
 mod math;
 mod memory;
 mod monitor;
+mod protocol;
 mod run;
 mod tile;
 mod wgmma;

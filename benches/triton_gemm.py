@@ -1,5 +1,5 @@
-"""A product in Triton for benches/with_peers.py: C = A B^T, persistent over tiles that the copy engine brings, after the
-scheme of Triton's tutorial on persistent products, in several tilings of which the harness takes the best."""
+"""A product in Triton for benches/with_peers.py: C = A B^T, persistent over tiles that the copy engine brings, after
+the scheme of Triton's tutorial on persistent products, in several tilings of which the harness takes the best."""
 import torch
 import triton
 import triton.language as tl
@@ -29,16 +29,18 @@ def product(a, b, c, m, n, k, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: 
         c.store([i * ROWS, j * COLUMNS], total.to(c.dtype))
 
 
+def call(blocks, maps, extents, tiling):
+    rows, columns, depth, stages, warps = tiling
+    return lambda: product[(blocks,)](*maps, *extents, ROWS=rows, COLUMNS=columns, DEPTH=depth, GROUP=GROUP,
+                                      BLOCKS=blocks, num_warps=warps, num_stages=stages)
+
+
 def variants(sets, m, n, k):
     """A list of calls, one for each of `sets` (a, b, c), in every tiling worth a try for m x n x k."""
     processors = torch.cuda.get_device_properties(0).multi_processor_count
-    for rows, columns, depth, stages, warps in (LARGE if m > 128 else SMALL):
+    for tiling in LARGE if m > 128 else SMALL:
+        rows, columns, depth = tiling[:3]
         blocks = min(processors, triton.cdiv(m, rows) * triton.cdiv(n, columns))
-        calls = []
-        for a, b, c in sets:
-            maps = [TensorDescriptor.from_tensor(t, [r, w])
-                    for t, r, w in ((a, rows, depth), (b, columns, depth), (c, rows, columns))]
-            calls.append(lambda maps=maps: product[(blocks,)](
-                *maps, m, n, k, ROWS=rows, COLUMNS=columns, DEPTH=depth, GROUP=GROUP, BLOCKS=blocks,
-                num_warps=warps, num_stages=stages))
-        yield calls
+        boxes = [rows, depth], [columns, depth], [rows, columns]
+        yield [call(blocks, [TensorDescriptor.from_tensor(t, box) for t, box in zip(s, boxes)], (m, n, k), tiling)
+               for s in sets]

@@ -19,7 +19,7 @@ use proc_macro::TokenStream;
 /// |---|---|---|
 /// | `arch = "sm_90a"` | the image that the entry is in: `"sm_80"` or `"sm_90a"` | `"sm_80"` |
 /// | `grid = persistent` | as many blocks as run at once; `per_tile`: a block for each tile of the first output; `one_tile`: the same, and never fewer, for kernels that take a `single` tile | `per_tile` |
-/// | `min_blocks = 2` | blocks that an SM must be able to hold: bounds the registers; may be computed from generic parameters; with roles of 384 or 512 threads it must be 1, which the build checks | 1 |
+/// | `min_blocks = 2` | blocks that an SM must be able to hold: bounds the registers; may be computed from generic parameters | 1 |
 /// | `faults(NAME = "message", ...)` | what the kernel can find wrong in its data: see `tilewright::fault` | - |
 /// | `instances(name = <f32, 256>, ...)` | what a generic kernel is compiled for | - |
 /// | `instances([<f32>, <f16>] x [<1, 256>, <4, 64>])` | every choice of one from each list, named after its arguments | - |

@@ -16,9 +16,10 @@
 //! }
 //! ```
 
-use crate::backend::{self, AccElement, Wgmma, Width};
-use crate::mma::Acc;
+use crate::backend::{self, AccElement, Pack16, Wgmma, Width};
+use crate::mma::{Acc, Packed};
 use crate::roles::WarpGroup;
+use crate::rows::AccRows;
 use crate::view::{TileRef, Window};
 
 /// Where the elements that an accumulator is combined with lie: that of row `r` and column `c` at
@@ -117,5 +118,41 @@ where
         let source = Source { ptr: w.ptr, rows: w.cols, cols, row_step: 1, col_step: 0 };
         // SAFETY: as above.
         unsafe { self.zip_source(source, f) }
+    }
+}
+
+impl WarpGroup {
+    /// The elements of a tile of one row, for the columns of an accumulator, in every row: a bias that is fetched before the
+    /// products end. See [`Acc::zip_packed`].
+    #[inline(always)]
+    pub fn fetch_columns<T: Pack16, const N: usize>(&mut self, tile: TileRef<'_, T, 1, N>) -> Packed<T, N>
+    where
+        Width<N>: Wgmma,
+    {
+        // SAFETY: a view can be read, and is written by nobody during the launch.
+        Packed::new(unsafe { backend::fetch_columns::<T, N>(&tile.window) })
+    }
+
+    /// The elements of a tile of one row, for the rows of an accumulator. See [`Acc::map_rows`].
+    #[inline(always)]
+    pub fn fetch_rows<T: Pack16>(&mut self, tile: TileRef<'_, T, 1, 64>) -> AccRows {
+        // SAFETY: as above.
+        AccRows::new(unsafe { backend::fetch_rows::<T>(&tile.window) })
+    }
+}
+
+impl<const N: usize, const H: usize> Acc<N, H>
+where
+    Width<N>: Wgmma,
+{
+    /// `f(element, element in the same place of the packed ones)` of every element, of each of its `H` times 64 rows.
+    #[inline(always)]
+    pub fn zip_packed<T: Pack16>(self, packed: &Packed<T, N>, f: impl Fn(f32, f32) -> f32 + Sync) -> Self {
+        let regs = backend::map_stack(
+            self.regs,
+            #[inline(always)]
+            |_, regs| backend::zip_packed::<T, N>(regs, &packed.regs, &f),
+        );
+        Acc { regs }
     }
 }

@@ -53,6 +53,7 @@ pub mod kernel;
 pub mod layout;
 pub mod mma;
 pub mod output;
+pub mod over;
 pub mod owned;
 pub mod pages;
 pub mod pipeline;
@@ -93,6 +94,7 @@ pub mod prelude {
     pub use crate::layout::{ByColumns, ByRows, Layout, Over};
     pub use crate::mma::{Acc, Mma, Packed};
     pub use crate::output::StoreRows;
+    pub use crate::over::{Brought, OverRows};
     pub use crate::owned::OwnedTiles;
     pub use crate::pages::TmaPages;
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};

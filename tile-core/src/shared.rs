@@ -376,13 +376,16 @@ unsafe impl<U, V, A: Store<U>, B: Store<V>> Store<(U, V)> for (A, B) {
 /// for each of `WARPGROUPS` warpgroups. See [`TmaTilesMut::through`](crate::tma::TmaTilesMut::through).
 pub struct Staging<'b, const WARPGROUPS: usize, const BUFFERS: usize> {
     pub(crate) base: Smem,
+    /// A barrier for each warpgroup, and behind it how often its buffers were filled: see [`over`](crate::over).
+    pub(crate) state: Smem,
     _p: Within<'b>,
 }
-// SAFETY: BYTES are those buffers.
+// SAFETY: BYTES are those buffers, and the tail has 16 bytes for each warpgroup.
 unsafe impl<'b, const WARPGROUPS: usize, const BUFFERS: usize> Shared<'b> for Staging<'b, WARPGROUPS, BUFFERS> {
     const BYTES: usize = WARPGROUPS * BUFFERS * 64 * SPAN;
+    const TAIL: usize = WARPGROUPS * 16;
     #[inline(always)]
-    unsafe fn claim(_: &'b BlockScope, base: Smem, _: Smem) -> Self {
-        Staging { base, _p: PhantomData }
+    unsafe fn claim(_: &'b BlockScope, base: Smem, state: Smem) -> Self {
+        Staging { base, state, _p: PhantomData }
     }
 }

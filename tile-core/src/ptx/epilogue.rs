@@ -4,11 +4,27 @@ use core::arch::asm;
 
 use super::element::Pack16;
 use super::smem::here;
-use super::sync::tid;
+use super::store::{RowValues, permute};
+use super::sync::{shuffle_xor, tid};
 use super::wgmma::{Wgmma, Width};
 use crate::element::{Element, bf16, f16};
 use crate::epilogue::Source;
 use crate::layout::accumulator_at;
+use crate::tma::STORE_ROWS;
+use crate::view::Window;
+
+/// `$body` for each group of 8 of `$n` columns, straight-line.
+macro_rules! each_group {
+    ($n:expr, |$g:ident| $body:expr) => {
+        each_group!(@ $n, $g, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
+    };
+    (@ $n:expr, $g:ident, $body:expr, $($i:literal)*) => {
+        $(if 8 * $i < $n {
+            let $g: usize = $i;
+            $body
+        })*
+    };
+}
 
 /// Elements that accumulators are combined with, rounded to and stored as, one by one.
 pub trait AccElement: Element<Value = f32> {
@@ -190,6 +206,172 @@ where
             let (a, b) = (join([v[0], v[1], v[2], v[3]], a), join([v[4], v[5], v[6], v[7]], b));
             let (c, d) = (join([v[8], v[9], v[10], v[11]], c), join([v[12], v[13], v[14], v[15]], d));
             [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]]
+        },
+    )
+}
+
+/// Two neighbouring elements as one word, read here: joined or put off, such loads would fill the registers.
+///
+/// # Safety
+/// The pair can be read, and is aligned as one.
+#[inline(always)]
+unsafe fn load_word<U>(from: *const U) -> u32 {
+    let word: u32;
+    // SAFETY: the caller's.
+    unsafe { asm!("ld.global.b32 {0}, [{1}];", out(reg32) word, in(reg64) from, options(readonly, nostack)) }
+    word
+}
+
+/// The elements of a row as an accumulator's columns have them, in every row.
+///
+/// # Safety
+/// By the whole warpgroup; what is inside the window can be read.
+#[inline(always)]
+pub(crate) unsafe fn fetch_columns<T: Pack16, const N: usize>(w: &Window<T>) -> <Width<N> as Wgmma>::Packed
+where
+    Width<N>: Wgmma,
+{
+    let (_, col) = accumulator_at(here(tid() % 128), 0);
+    let corner = w.ptr.cast_const().wrapping_add(col as usize);
+    let cols = if w.rows > 0 { w.cols } else { 0 };
+    // all loads before anything else: one time of waiting
+    let mut pairs = [0; 32];
+    const { assert!(N <= 256, "an accumulator has 256 columns at most") };
+    if cols >= N as u32 && w.ptr as u64 % 4 == 0 {
+        each_group!(N, |g| {
+            // SAFETY: inside the window.
+            pairs[g] = unsafe { load_word(corner.wrapping_add(8 * g)) };
+        });
+    } else {
+        each_group!(N, |g| {
+            let (at, col) = (corner.wrapping_add(8 * g), col + 8 * g as u32);
+            // SAFETY: only elements inside the window are read.
+            pairs[g] = unsafe { T::load_packed([at, at.wrapping_add(1)], [col < cols, col + 1 < cols]) };
+        });
+    }
+    Width::<N>::packed_from(
+        #[inline(always)]
+        |i| pairs[i / 2],
+    )
+}
+
+/// The elements of a row as an accumulator's rows have them.
+///
+/// # Safety
+/// As for [`fetch_columns`].
+#[inline(always)]
+pub(crate) unsafe fn fetch_rows<T: Pack16>(w: &Window<T>) -> RowValues {
+    let (row, _) = accumulator_at(here(tid() % 128), 0);
+    let at = w.ptr.cast_const().wrapping_add(row as usize);
+    let cols = if w.rows > 0 { w.cols } else { 0 };
+    // SAFETY: only elements inside the window are read.
+    T::unpack(unsafe { T::load_packed([at, at.wrapping_add(8)], [row < cols, row + 8 < cols]) })
+}
+
+/// The elements of the transposed window as an accumulator has them, of the column groups of 8 whose number is `rank`
+/// modulo `SPLIT`; the others are zero.
+///
+/// # Safety
+/// As for [`fetch_columns`].
+#[inline(always)]
+pub(crate) unsafe fn fetch_transposed<T: Pack16, const N: usize, const SPLIT: usize>(
+    w: &Window<T>,
+    rank: u32,
+) -> <Width<N> as Wgmma>::Packed
+where
+    Width<N>: Wgmma,
+{
+    let (row, col) = accumulator_at(here(tid() % 128), 0);
+    let (stride, ptr) = (w.stride as usize, w.ptr.cast_const());
+    let mut pairs = [0; 64];
+    const { assert!(N <= 256, "an accumulator has 256 columns at most") };
+    // Neighbours in a column of the accumulator come as one word where that is aligned.
+    if w.cols >= STORE_ROWS as u32 && (w.ptr as u64 | w.stride * 2) % 4 == 0 {
+        // As they are stored: of their two columns, each of the two threads that differ by 4 reads one.
+        let odd = row % 2;
+        let col = col + odd;
+        let corner = ptr.wrapping_add(col as usize * stride + (row - odd) as usize);
+        let order = if odd == 1 { 0x3276 } else { 0x5410 };
+        each_group!(N, |g| {
+            if SPLIT == 1 || g as u32 % SPLIT as u32 == rank {
+                let (top, bottom): (u32, u32);
+                // SAFETY: all 64 columns are inside the window; the row is looked at.
+                unsafe {
+                    asm!("{{ .reg .pred p; setp.lt.u32 p, {3}, {4}; mov.b32 {0}, 0; mov.b32 {1}, 0; @p ld.global.b32 {0}, [{2}]; @p ld.global.b32 {1}, [{2}+16]; }}",
+                        out(reg32) top, out(reg32) bottom, in(reg64) corner.wrapping_add(8 * g * stride),
+                        in(reg32) col + 8 * g as u32, in(reg32) w.rows, options(readonly, nostack));
+                }
+                (pairs[2 * g], pairs[2 * g + 1]) = (top, bottom);
+            }
+        });
+        return Width::<N>::packed_from(
+            #[inline(always)]
+            |i| permute(pairs[i], shuffle_xor(pairs[i], 4), order),
+        );
+    }
+    let corner = ptr.wrapping_add(col as usize * stride + row as usize);
+    each_group!(N, |g| {
+        if SPLIT == 1 || g as u32 % SPLIT as u32 == rank {
+            let (at, col) = (corner.wrapping_add(8 * g * stride), col + 8 * g as u32);
+            // SAFETY: only elements inside the window are read.
+            unsafe {
+                let inside = [row < w.cols && col < w.rows, row < w.cols && col + 1 < w.rows];
+                pairs[2 * g] = T::load_packed([at, at.wrapping_add(stride)], inside);
+                let at = at.wrapping_add(8);
+                let inside = [row + 8 < w.cols && col < w.rows, row + 8 < w.cols && col + 1 < w.rows];
+                pairs[2 * g + 1] = T::load_packed([at, at.wrapping_add(stride)], inside);
+            }
+        }
+    });
+    Width::<N>::packed_from(
+        #[inline(always)]
+        |i| pairs[i],
+    )
+}
+
+/// Columns 16 g.. of packed elements, in the order of an accumulator's registers.
+#[inline(always)]
+pub(crate) fn packed_values<T: Pack16, const N: usize>(packed: &<Width<N> as Wgmma>::Packed, g: usize) -> [f32; 8]
+where
+    Width<N>: Wgmma,
+{
+    let at = |i: usize| T::unpack(Width::<N>::packed_at(packed, 4 * g + i));
+    let ([a, b], [c, d], [e, f], [g, h]) = (at(0), at(1), at(2), at(3));
+    [a, b, c, d, e, f, g, h]
+}
+
+/// `f` of eight pairs.
+#[inline(always)]
+pub(crate) fn zip_8(v: [f32; 8], w: [f32; 8], f: impl Fn(f32, f32) -> f32) -> [f32; 8] {
+    [
+        f(v[0], w[0]),
+        f(v[1], w[1]),
+        f(v[2], w[2]),
+        f(v[3], w[3]),
+        f(v[4], w[4]),
+        f(v[5], w[5]),
+        f(v[6], w[6]),
+        f(v[7], w[7]),
+    ]
+}
+
+/// `f(element, element of the packed ones in the same place)` of 64 rows.
+#[inline(always)]
+pub(crate) fn zip_packed<T: Pack16, const N: usize>(
+    regs: <Width<N> as Wgmma>::Regs,
+    packed: &<Width<N> as Wgmma>::Packed,
+    f: impl Fn(f32, f32) -> f32,
+) -> <Width<N> as Wgmma>::Regs
+where
+    Width<N>: Wgmma,
+{
+    Width::<N>::quads(
+        regs,
+        #[inline(always)]
+        |g, v| {
+            let [a, b] = T::unpack(Width::<N>::packed_at(packed, 2 * g));
+            let [c, d] = T::unpack(Width::<N>::packed_at(packed, 2 * g + 1));
+            [f(v[0], a), f(v[1], b), f(v[2], c), f(v[3], d)]
         },
     )
 }

@@ -38,7 +38,7 @@ unsafe extern "unadjusted" {
 /// # Safety
 /// By the whole warp; `from` is 16-byte aligned, its 16 bytes are written by nobody meanwhile.
 #[inline(always)]
-unsafe fn ldmatrix(from: Smem) -> [u32; 4] {
+pub(crate) unsafe fn ldmatrix(from: Smem) -> [u32; 4] {
     // SAFETY: the caller's.
     let r = unsafe { ldmatrix_x4(from.generic()) };
     [r.0, r.1, r.2, r.3]

@@ -86,6 +86,9 @@ pub unsafe trait Wgmma {
     /// `f(g, p[4g..4g+4])`: 16 columns.
     #[doc(hidden)]
     fn packed_groups(p: &Self::Packed, f: impl FnMut(usize, [u32; 4]));
+    /// `p[i]`.
+    #[doc(hidden)]
+    fn packed_at(p: &Self::Packed, i: usize) -> u32;
     /// `p[16s..16s+16]`: 64 columns.
     #[doc(hidden)]
     fn packed_slab(p: &Self::Packed, s: usize) -> [u32; 16];
@@ -293,6 +296,10 @@ macro_rules! wgmma {
             #[inline(always)]
             fn packed_groups(p: &[u32; $r / 2], mut f: impl FnMut(usize, [u32; 4])) {
                 $(if $p % 4 == 0 { f($p / 4, [p[$p], p[$p | 1], p[($p | 2) % ($r / 2)], p[($p | 3) % ($r / 2)]]) })*
+            }
+            #[inline(always)]
+            fn packed_at(p: &[u32; $r / 2], i: usize) -> u32 {
+                p[i % ($r / 2)]
             }
             #[inline(always)]
             fn packed_slab(p: &[u32; $r / 2], s: usize) -> [u32; 16] {

@@ -8,13 +8,21 @@
 //! fn epilogue(
 //!     acc: Acc<128, 2>,
 //!     wg: &mut WarpGroup,
-//!     bias: TileRef<'_, bf16, 1, 128>,
+//!     bias: &Packed<bf16, 128>,
 //!     residual: TileRef<'_, bf16, 128, 128>,
 //! ) -> Acc<128, 2> {
-//!     let acc = acc.zip_columns(wg, bias, |x, b| (x + b).max(0.0));
+//!     let acc = acc.zip_packed(bias, |x, b| (x + b).max(0.0));
 //!     acc.zip(wg, residual, |x, r| x + r)
 //! }
+//!
+//! /// The bias is fetched before the products, and is there when they end.
+//! fn before(wg: &mut WarpGroup, bias: TileRef<'_, bf16, 1, 128>) -> Packed<bf16, 128> {
+//!     wg.fetch_columns(bias)
+//! }
 //! ```
+//!
+//! Loads that follow the products are waited for while nothing else happens. What is fetched before them is not, and a
+//! matrix of C's shape is better still brought by the copy engine: see [`over`](crate::over).
 
 use crate::backend::{self, AccElement, Pack16, Wgmma, Width};
 use crate::mma::{Acc, Packed};
@@ -56,7 +64,7 @@ where
             self.regs,
             #[inline(always)]
             // SAFETY: the caller's.
-            |h, regs| unsafe { backend::zip::<U, N, 1>(&source, 64 * h, 0, regs, &f) },
+            |h, regs| unsafe { backend::zip::<U, N>(&source, 64 * h, regs, &f) },
         );
         Acc { regs }
     }
@@ -74,21 +82,6 @@ where
         unsafe { self.zip_source(Source::plain(&tile.window), f) }
     }
 
-    /// `f(element, element of the transposed tile)` of every element.
-    #[inline(always)]
-    pub fn zip_transposed<U: AccElement, const R: usize>(
-        self,
-        _wg: &mut WarpGroup,
-        tile: TileRef<'_, U, N, R>,
-        f: impl Fn(f32, f32) -> f32 + Sync,
-    ) -> Self {
-        const { assert!(R == 64 * H, "an accumulator is combined with a tile of its own shape") };
-        let w = &tile.window;
-        let source = Source { ptr: w.ptr, rows: w.cols, cols: w.rows, row_step: 1, col_step: w.stride as usize };
-        // SAFETY: as above.
-        unsafe { self.zip_source(source, f) }
-    }
-
     /// `f(element, value of its column)` of every element: a bias of each column, in a tile of one row.
     #[inline(always)]
     pub fn zip_columns<U: AccElement>(
@@ -100,22 +93,6 @@ where
         let w = &tile.window;
         let rows = if w.rows > 0 { 64 * H as u32 } else { 0 };
         let source = Source { ptr: w.ptr, rows, cols: w.cols, row_step: 0, col_step: 1 };
-        // SAFETY: as above.
-        unsafe { self.zip_source(source, f) }
-    }
-
-    /// `f(element, value of its row)` of every element: a bias of each row, in a tile of one row.
-    #[inline(always)]
-    pub fn zip_rows<U: AccElement, const R: usize>(
-        self,
-        _wg: &mut WarpGroup,
-        tile: TileRef<'_, U, 1, R>,
-        f: impl Fn(f32, f32) -> f32 + Sync,
-    ) -> Self {
-        const { assert!(R == 64 * H, "an accumulator has a value for each of its rows") };
-        let w = &tile.window;
-        let cols = if w.rows > 0 { N as u32 } else { 0 };
-        let source = Source { ptr: w.ptr, rows: w.cols, cols, row_step: 1, col_step: 0 };
         // SAFETY: as above.
         unsafe { self.zip_source(source, f) }
     }

@@ -2,6 +2,22 @@
 //!
 //! The copy engine brings a warpgroup's rows of the matrix into the very buffers that its sums leave through, while the
 //! products run. The sums are combined with them there, and the copy engine takes the result to global memory.
+//!
+//! ```compile_fail,E0382
+//! use tilewright_core::prelude::*;
+//! fn brought_twice(wg: &mut WarpGroup, rows: OverRows<'_, bf16, 128, 4, 2>) {
+//!     let first = rows.bring(wg);
+//!     let second = rows.bring(wg);
+//! }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! use tilewright_core::prelude::*;
+//! fn stored_twice(wg: &mut WarpGroup, rows: Brought<'_, bf16, 128, 4, 2>, bias: Packed<bf16, 128>) {
+//!     rows.store_zipped(wg, Acc::zero(), &bias, |x, b, r| x + b + r);
+//!     rows.store_zipped(wg, Acc::zero(), &bias, |x, b, r| x + b + r);
+//! }
+//! ```
 
 use core::marker::PhantomData;
 

@@ -306,28 +306,27 @@ unsafe impl<T: Element, const R: usize, const C: usize, const K: usize> Stage fo
     }
 }
 
-// SAFETY: of each slab's boxes, block r loads r, r + K, ...: together every box once, into every block.
+// SAFETY: of all boxes, slab by slab, block r loads r, r + K, ...: together every box once, into every block.
 unsafe impl<T: Element, const R: usize, const C: usize, const K: usize> Load for Multicast<SharedTile<T, R, C>, K> {
     type Source<'a> = TmaTile<'a, T, R, C>;
     #[inline(always)]
     unsafe fn load(&self, source: TmaTile<'_, T, R, C>, bar: Barrier) {
         let high = const {
-            assert!(R / box_rows(R) % K == 0, "a multicast tile has as many boxes for each block of the cluster");
+            let boxes = R / box_rows(R) * (C / SharedTile::<T, R, C>::SLAB);
+            assert!(boxes % K == 0, "a multicast tile has as many boxes for each block of the cluster");
             box_rows(R)
         };
-        let rank = backend::rank_of(self.0.base);
-        let mut slab = 0;
-        while slab < C / SharedTile::<T, R, C>::SLAB {
-            let mut part = 0;
-            while part < R / high / K {
-                let row = (part * K + rank as usize) * high;
-                let dst = self.0.base.add(slab * R * SPAN + row * SPAN);
-                let column = slab * SharedTile::<T, R, C>::SLAB;
-                // SAFETY: the caller's, in every block of the cluster.
-                unsafe { backend::multicast::<T, R, C, K>(dst, &source, column, row, high, bar) };
-                part += 1;
-            }
-            slab += 1;
+        let rank = backend::rank_of(self.0.base) as usize;
+        let (slab_boxes, boxes) = (R / high, R / high * (C / SharedTile::<T, R, C>::SLAB));
+        let mut first = 0;
+        while first < boxes {
+            let number = first + rank;
+            let (slab, row) = (number / slab_boxes, number % slab_boxes * high);
+            let dst = self.0.base.add(slab * R * SPAN + row * SPAN);
+            let column = slab * SharedTile::<T, R, C>::SLAB;
+            // SAFETY: the caller's, in every block of the cluster.
+            unsafe { backend::multicast::<T, R, C, K>(dst, &source, column, row, high, bar) };
+            first += K;
         }
     }
 }

@@ -18,7 +18,7 @@
 
 use tilewright::prelude::*;
 
-use super::epilogue::Transposed;
+use super::epilogue::Fused;
 
 /// The tiles of one pipeline slot.
 pub type Stage<T, const ROWS: usize, const TOKENS: usize, const DEPTH: usize> =
@@ -115,6 +115,7 @@ pub fn product<
     f16_r128_t128_s3 = <f16, 128, 128, 64, 5, 3, 2, 384>,
     bf16_r128_t128_s6 = <bf16, 128, 128, 64, 5, 6, 2, 384>,
     f16_r128_t128_s6 = <f16, 128, 128, 64, 5, 6, 2, 384>,
+    bf16_r192_t176_s1 = <bf16, 192, 176, 64, 4, 1, 3, 512>,
     bf16_r192_t128_s1 = <bf16, 192, 128, 64, 5, 1, 3, 512>,
     f16_r192_t128_s1 = <f16, 192, 128, 64, 5, 1, 3, 512>,
 ))]
@@ -144,7 +145,7 @@ pub fn persistent<
 ) where
     Width<TOKENS>: Wgmma,
 {
-    let e = Transposed { bias, residual, own: own != 0, alpha, beta, activation };
+    let e = Fused { bias, residual, own: own != 0, alpha, beta, activation };
     product(
         cta,
         ring,
@@ -200,7 +201,7 @@ pub fn per_tile<
 ) where
     Width<TOKENS>: Wgmma,
 {
-    let e = Transposed { bias, residual, own: own != 0, alpha, beta, activation };
+    let e = Fused { bias, residual, own: own != 0, alpha, beta, activation };
     product(
         cta,
         ring,

@@ -98,7 +98,7 @@ where
 /// The epilogue of products with exchanged operands: `activation(alpha P + bias) + beta R`, or with `own` + beta C. Empty
 /// views count as zero.
 #[derive(Clone, Copy)]
-pub struct Transposed<'a, T, const N: usize> {
+pub struct Fused<'a, T, const N: usize> {
     /// One value for each row of the accumulator.
     pub bias: Tiles<'a, T, 1, 64>,
     /// R.
@@ -113,7 +113,7 @@ pub struct Transposed<'a, T, const N: usize> {
     pub activation: u32,
 }
 
-impl<T: MmaElement, const N: usize> Transposed<'_, T, N>
+impl<T: MmaElement, const N: usize> Fused<'_, T, N>
 where
     Width<N>: Wgmma,
 {

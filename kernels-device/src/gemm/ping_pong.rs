@@ -15,12 +15,13 @@
 //! A and B need what the copy engine needs: a base and a row stride that are multiples of 16 bytes. So does C for
 //! [`staged`](fn@staged); [`direct`](fn@direct) writes any C.
 //!
-//! A kernel with an epilogue of one's own is the product and a closure between its sums and their store:
+//! A kernel with an epilogue of one's own is the product, something to fetch before it, and a closure for each element on its
+//! way to the store:
 //!
 //! ```
 //! use tilewright::prelude::*;
 //! use tilewright_kernels::gemm::epilogue::silu;
-//! use tilewright_kernels::gemm::ping_pong::{Stage, product};
+//! use tilewright_kernels::gemm::ping_pong::{Stage, product_with};
 //!
 //! /// C = silu(A B^T + bias)
 //! #[kernel(arch = "sm_90a", grid = persistent)]
@@ -28,16 +29,24 @@
 //! pub fn linear_silu(
 //!     cta: Cta<384, 2>,
 //!     #[shared] ring: Pipeline<Stage<bf16, 128>, 6>,
+//!     #[shared] staging: Staging<2, 2>,
 //!     #[shared] turns: Turns,
 //!     a: TmaTiles<bf16, 128, 64>,
 //!     b: TmaTiles<bf16, 128, 64>,
-//!     c: TilesMut<bf16, 256, 128, Grouped<8>>,
+//!     c: TmaTilesMut<bf16, 256, 128, Grouped<8>>,
 //!     bias: Tiles<bf16, 1, 128>,
 //! ) {
-//!     product(cta, ring, turns, a, b, c.plan(), c, |wg, (_, j), acc, out| {
-//!         let acc = acc.zip_columns(wg, bias.tile(0, j), |x, b| silu(x + b));
-//!         out.store(wg, acc)
-//!     })
+//!     product_with(
+//!         cta,
+//!         ring,
+//!         turns,
+//!         a,
+//!         b,
+//!         c.plan(),
+//!         c.through(staging),
+//!         |wg, (_, j), out| (out, wg.fetch_columns(bias.tile(0, j))),
+//!         |wg, _, acc, (out, bias)| out.store_zipped(wg, acc, &bias, |x, b| silu(x + b)),
+//!     )
 //! }
 //!
 //! tilewright::images!(none); // or what a build script compiled for the GPU

@@ -140,15 +140,13 @@ impl AccElement for f32 {
 }
 
 /// `f(element, element of the source in the same place)` of 64 rows; `first` is the first one's number in the source.
-/// Of the column groups of 8 only those are read whose number is `rank` modulo `SPLIT`; the others count as zero.
 ///
 /// # Safety
 /// By the whole warpgroup; what is inside the source can be read.
 #[inline(always)]
-pub(crate) unsafe fn zip<U: AccElement, const N: usize, const SPLIT: usize>(
+pub(crate) unsafe fn zip<U: AccElement, const N: usize>(
     s: &Source<U>,
     first: u32,
-    rank: u32,
     regs: <Width<N> as Wgmma>::Regs,
     f: impl Fn(f32, f32) -> f32,
 ) -> <Width<N> as Wgmma>::Regs
@@ -163,8 +161,7 @@ where
     let load = #[inline(always)]
     |g: usize| {
         let (col, p) = (col + 8 * g as u32, corner.wrapping_add(8 * g * s.col_step));
-        let mine = SPLIT == 1 || g as u32 % SPLIT as u32 == rank;
-        let (left, right) = (mine && col < s.cols, mine && col + 1 < s.cols);
+        let (left, right) = (col < s.cols, col + 1 < s.cols);
         let q = p.wrapping_add(8 * s.row_step);
         // SAFETY: only elements inside the source are read.
         unsafe {
@@ -190,7 +187,7 @@ where
         }
         v
     };
-    if N < 32 {
+    if N % 32 != 0 {
         return Width::<N>::quads(
             regs,
             #[inline(always)]

@@ -50,7 +50,7 @@ element!(f16, issue_f16 issue_f16_t packed_f16 packed_f16_t);
 #[diagnostic::on_unimplemented(
     message = "warpgroup products have no such width in this image",
     label = "`{Self}`",
-    note = "8, 16, 32, 64, 128 and 256 exist, in sm_90a images and on the CPU"
+    note = "8, 16, 32, 64, 128, 176 and 256 exist, in sm_90a images and on the CPU"
 )]
 pub unsafe trait Wgmma {
     #[doc(hidden)]
@@ -75,7 +75,7 @@ pub unsafe trait Wgmma {
     /// `f(g, d[4g..4g+4])`, which replaces them: 8 columns.
     #[doc(hidden)]
     fn quads(d: Self::Regs, f: impl FnMut(usize, [f32; 4]) -> [f32; 4]) -> Self::Regs;
-    /// `f(g, d[16g..16g+16])`, which replaces them: 32 columns. Only for widths of 32 and more.
+    /// `f(g, d[16g..16g+16])`, which replaces them: 32 columns. Only for multiples of 32.
     #[doc(hidden)]
     fn chunks(d: Self::Regs, f: impl FnMut(usize, [f32; 16]) -> [f32; 16]) -> Self::Regs;
     #[doc(hidden)]

@@ -105,8 +105,6 @@ pub fn product<
     f16_r128_t64_s2 = <f16, 128, 64, 64, 8, 2, 2, 384>,
     bf16_r192_t64_s1 = <bf16, 192, 64, 64, 6, 1, 3, 512>,
     f16_r192_t64_s1 = <f16, 192, 64, 64, 6, 1, 3, 512>,
-    bf16_r256_t64_s1 = <bf16, 256, 64, 64, 5, 1, 4, 640>,
-    f16_r256_t64_s1 = <f16, 256, 64, 64, 5, 1, 4, 640>,
     bf16_r128_t128_s1 = <bf16, 128, 128, 64, 6, 1, 2, 384>,
     f16_r128_t128_s1 = <f16, 128, 128, 64, 6, 1, 2, 384>,
     bf16_r128_t128_s2 = <bf16, 128, 128, 64, 5, 2, 2, 384>,
@@ -115,7 +113,6 @@ pub fn product<
     f16_r128_t128_s3 = <f16, 128, 128, 64, 5, 3, 2, 384>,
     bf16_r128_t128_s6 = <bf16, 128, 128, 64, 5, 6, 2, 384>,
     f16_r128_t128_s6 = <f16, 128, 128, 64, 5, 6, 2, 384>,
-    bf16_r192_t176_s1 = <bf16, 192, 176, 64, 4, 1, 3, 512>,
     bf16_r192_t128_s1 = <bf16, 192, 128, 64, 5, 1, 3, 512>,
     f16_r192_t128_s1 = <f16, 192, 128, 64, 5, 1, 3, 512>,
 ))]
@@ -156,6 +153,33 @@ pub fn persistent<
         |wg, at, out| e.begin(wg, at, out),
         |wg, begun, acc, out| e.finish(wg, begun, acc, out),
     )
+}
+
+/// C = A B^T alone, as many blocks as run at once: tiles that leave no registers for an epilogue.
+#[kernel(arch = "sm_90a", grid = persistent, instances(
+    bf16_r256_t64_s1 = <bf16, 256, 64, 64, 5, 1, 4, 640>,
+    f16_r256_t64_s1 = <f16, 256, 64, 64, 5, 1, 4, 640>,
+))]
+pub fn plain<
+    T: MmaElement,
+    const ROWS: usize,
+    const TOKENS: usize,
+    const DEPTH: usize,
+    const STAGES: usize,
+    const SPLIT: usize,
+    const WARPGROUPS: usize,
+    const THREADS: usize,
+>(
+    cta: Cta<THREADS, SPLIT>,
+    #[shared] ring: Pipeline<Stage<T, ROWS, TOKENS, DEPTH>, STAGES>,
+    #[shared] sum: ClusterSum<TOKENS, WARPGROUPS, SPLIT>,
+    a: TmaTiles<T, TOKENS, DEPTH>,
+    b: TmaTiles<T, ROWS, DEPTH>,
+    c: TilesMut<T, TOKENS, ROWS, Linear>,
+) where
+    Width<TOKENS>: Wgmma,
+{
+    product(cta, ring, sum, a, b, c, |_, _, _| (), |wg, _, acc, out| out.store(wg, acc))
 }
 
 /// As [`persistent`](fn@persistent), a cluster for each tile: several blocks an SM, of which one starts while another ends.

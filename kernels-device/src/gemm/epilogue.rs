@@ -37,7 +37,7 @@ pub fn silu(x: f32) -> f32 {
 /// The activations as one expression without branches: accumulators are too many registers to choose between.
 #[derive(Clone, Copy)]
 pub struct Activation {
-    /// `x / (1 + exp(-x (linear + cubic x^2)))`; otherwise the larger of `x` and `least`.
+    /// `x / (1 + 2^(x (linear + cubic x^2)))`; otherwise the larger of `x` and `least`.
     gated: bool,
     linear: f32,
     cubic: f32,
@@ -48,19 +48,20 @@ impl Activation {
     /// That of a code: [`RELU`], [`GELU`], [`SILU`], or none.
     #[inline(always)]
     pub fn new(code: u32) -> Self {
-        let slope = 2.0 * 0.797_884_6;
+        // exp(-u) = 2^(-u log2(e))
+        let slope = -core::f32::consts::LOG2_E;
+        let gelu = 2.0 * 0.797_884_6 * slope;
         Activation {
             gated: code == GELU || code == SILU,
-            linear: if code == GELU { slope } else { 1.0 },
-            cubic: if code == GELU { slope * 0.044_715 } else { 0.0 },
+            linear: if code == GELU { gelu } else { slope },
+            cubic: if code == GELU { gelu * 0.044_715 } else { 0.0 },
             least: if code == RELU { 0.0 } else { f32::NEG_INFINITY },
         }
     }
     /// Of one element.
     #[inline(always)]
     pub fn apply(&self, x: f32) -> f32 {
-        let u = x * (self.linear + self.cubic * x * x);
-        let gated = x * reciprocal(1.0 + exp2(u * -core::f32::consts::LOG2_E));
+        let gated = x * reciprocal(1.0 + exp2(x * fma(self.cubic * x, x, self.linear)));
         let bounded = if x < self.least { self.least } else { x };
         if self.gated { gated } else { bounded }
     }
@@ -85,13 +86,13 @@ where
         wg,
         bias,
         #[inline(always)]
-        |x, b| activation.apply(alpha * x + b),
+        |x, b| activation.apply(fma(alpha, x, b)),
     )
     .zip(
         wg,
         residual,
         #[inline(always)]
-        |x, r| x + beta * r,
+        |x, r| fma(beta, r, x),
     )
 }
 
@@ -137,20 +138,22 @@ where
         acc: Acc<N>,
         out: ColumnsMut<T, N, CLUSTER>,
     ) {
-        if self.activation == SUM {
-            return out.store(wg, acc);
-        }
         let (alpha, beta, activation) = (self.alpha, self.beta, Activation::new(self.activation));
-        let acc = acc.map_rows(
-            bias,
-            #[inline(always)]
-            |x, b| activation.apply(alpha * x + b),
-        );
-        let acc = acc.zip_packed(
-            &residual,
-            #[inline(always)]
-            |x, r| x + beta * r,
-        );
+        // one store behind both: its code is long
+        let acc = if self.activation == SUM {
+            acc
+        } else {
+            acc.map_rows(
+                bias,
+                #[inline(always)]
+                |x, b| activation.apply(fma(alpha, x, b)),
+            )
+            .zip_packed(
+                &residual,
+                #[inline(always)]
+                |x, r| fma(beta, r, x),
+            )
+        };
         out.store(wg, acc)
     }
 }

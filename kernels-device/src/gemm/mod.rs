@@ -6,4 +6,3 @@ pub mod finish;
 pub mod hopper;
 pub mod ping_pong;
 pub mod portable;
-pub mod shared;

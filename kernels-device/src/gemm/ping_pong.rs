@@ -194,7 +194,7 @@ pub fn fused_staged<T: MmaElement>(
         c.plan(),
         c.through(staging),
         |wg, (_, j), out| (out, wg.fetch_columns(bias.tile(0, j))),
-        |wg, _, acc, (out, bias)| out.store_zipped(wg, acc, &bias, |x, b| activation.apply(alpha * x + b)),
+        |wg, _, acc, (out, bias)| out.store_zipped(wg, acc, &bias, |x, b| activation.apply(fma(alpha, x, b))),
     )
 }
 
@@ -228,7 +228,7 @@ pub fn fused_over<T: MmaElement>(
         c.over(residual, own != 0, staging),
         |wg, (_, j), out| (out.bring(wg), wg.fetch_columns(bias.tile(0, j))),
         |wg, _, acc, (out, bias)| {
-            out.store_zipped(wg, acc, &bias, |x, b, r| activation.apply(alpha * x + b) + beta * r)
+            out.store_zipped(wg, acc, &bias, |x, b, r| fma(beta, r, activation.apply(fma(alpha, x, b))))
         },
     )
 }

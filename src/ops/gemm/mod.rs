@@ -6,9 +6,9 @@ use tilewright_core::backend::MmaElement;
 use tilewright_core::element::{DType, Element, bf16, f16};
 use tilewright_core::schedule::Grouped;
 use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
-use tilewright_kernels::gemm::decode::{per_tile, persistent};
+use tilewright_kernels::gemm::decode::{per_tile, persistent, plain};
 use tilewright_kernels::gemm::finish::finish;
-use tilewright_kernels::gemm::{hopper, ping_pong, portable};
+use tilewright_kernels::gemm::{epilogue, hopper, ping_pong, portable};
 
 mod choose;
 mod config;
@@ -345,7 +345,12 @@ macro_rules! factor16 {
                     (128, 64, 1, true) => decode!(persistent<$t, 128, 64, 64, 8, 1, 2, 384>, s, a, b, c, f),
                     (128, 64, 2, true) => decode!(persistent<$t, 128, 64, 64, 8, 2, 2, 384>, s, a, b, c, f),
                     (192, 64, 1, true) => decode!(persistent<$t, 192, 64, 64, 6, 1, 3, 512>, s, a, b, c, f),
-                    (256, 64, 1, true) => decode!(persistent<$t, 256, 64, 64, 5, 1, 4, 640>, s, a, b, c, f),
+                    // this tile leaves no registers for an epilogue
+                    (256, 64, 1, true) if f.activation == epilogue::SUM => {
+                        let (a, b, c) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?, c.tiles_mut().arg("c")?);
+                        plain::<$t, 256, 64, 64, 5, 1, 4, 640>::launch_on_gpu(s, (a, b, c))
+                    }
+                    (256, 64, 1, true) => <$t as Hopper>::decode(Decode::new(192, 64, 1, true), s, a, b, c, f),
                     (128, 128, 1, true) => decode!(persistent<$t, 128, 128, 64, 6, 1, 2, 384>, s, a, b, c, f),
                     (128, 128, 2, true) => decode!(persistent<$t, 128, 128, 64, 5, 2, 2, 384>, s, a, b, c, f),
                     (128, 128, 3, true) => decode!(persistent<$t, 128, 128, 64, 5, 3, 2, 384>, s, a, b, c, f),

@@ -31,7 +31,7 @@ impl MmaElement for bf16 {}
 #[diagnostic::on_unimplemented(
     message = "warpgroup products have no such width in this image",
     label = "`{Self}`",
-    note = "8, 16, 32, 64, 128, 176 and 256 exist, in sm_90a images and on the CPU"
+    note = "8, 16, 32, 64, 128 and 256 exist, in sm_90a images and on the CPU"
 )]
 pub unsafe trait Wgmma {
     #[doc(hidden)]

@@ -4,13 +4,12 @@ use core::arch::asm;
 
 use super::element::Pack16;
 use super::smem::here;
-use super::store::{RowValues, permute};
-use super::sync::{shuffle_xor, tid};
+use super::store::RowValues;
+use super::sync::tid;
 use super::wgmma::{Wgmma, Width};
 use crate::element::{Element, bf16, f16};
 use crate::epilogue::Source;
 use crate::layout::accumulator_at;
-use crate::tma::STORE_ROWS;
 use crate::view::Window;
 
 /// `$body` for each group of 8 of `$n` columns, straight-line.
@@ -279,51 +278,44 @@ where
     Width<N>: Wgmma,
 {
     let (row, col) = accumulator_at(here(tid() % 128), 0);
-    let (stride, ptr) = (w.stride as usize, w.ptr.cast_const());
+    let stride = w.stride as usize;
+    let corner = w.ptr.cast_const().wrapping_add(col as usize * stride + row as usize);
+    // how many columns there are of this thread's two rows
+    let (top, bottom) = (if row < w.cols { w.rows } else { 0 }, if row + 8 < w.cols { w.rows } else { 0 });
     let mut pairs = [0; 64];
     const { assert!(N <= 256, "an accumulator has 256 columns at most") };
-    // Neighbours in a column of the accumulator come as one word where that is aligned.
-    if w.cols >= STORE_ROWS as u32 && (w.ptr as u64 | w.stride * 2) % 4 == 0 {
-        // As they are stored: of their two columns, each of the two threads that differ by 4 reads one.
-        let odd = row % 2;
-        let col = col + odd;
-        let corner = ptr.wrapping_add(col as usize * stride + (row - odd) as usize);
-        let order = if odd == 1 { 0x3276 } else { 0x5410 };
-        each_group!(N, |g| {
-            if SPLIT == 1 || g as u32 % SPLIT as u32 == rank {
-                let (top, bottom): (u32, u32);
-                // SAFETY: all 64 columns are inside the window; the row is looked at.
-                unsafe {
-                    asm!("{{ .reg .pred p; setp.lt.u32 p, {3}, {4}; mov.b32 {0}, 0; mov.b32 {1}, 0; @p ld.global.b32 {0}, [{2}]; @p ld.global.b32 {1}, [{2}+16]; }}",
-                        out(reg32) top, out(reg32) bottom, in(reg64) corner.wrapping_add(8 * g * stride),
-                        in(reg32) col + 8 * g as u32, in(reg32) w.rows, options(readonly, nostack));
-                }
-                (pairs[2 * g], pairs[2 * g + 1]) = (top, bottom);
-            }
-        });
-        return Width::<N>::packed_from(
-            #[inline(always)]
-            |i| permute(pairs[i], shuffle_xor(pairs[i], 4), order),
-        );
-    }
-    let corner = ptr.wrapping_add(col as usize * stride + row as usize);
+    // One by one, wherever they lie: it is waited for while the products run, and code for words would be as long again.
     each_group!(N, |g| {
         if SPLIT == 1 || g as u32 % SPLIT as u32 == rank {
             let (at, col) = (corner.wrapping_add(8 * g * stride), col + 8 * g as u32);
             // SAFETY: only elements inside the window are read.
-            unsafe {
-                let inside = [row < w.cols && col < w.rows, row < w.cols && col + 1 < w.rows];
-                pairs[2 * g] = T::load_packed([at, at.wrapping_add(stride)], inside);
-                let at = at.wrapping_add(8);
-                let inside = [row + 8 < w.cols && col < w.rows, row + 8 < w.cols && col + 1 < w.rows];
-                pairs[2 * g + 1] = T::load_packed([at, at.wrapping_add(stride)], inside);
-            }
+            (pairs[2 * g], pairs[2 * g + 1]) = unsafe { load_square(at, at.wrapping_add(stride), col, top, bottom) };
         }
     });
     Width::<N>::packed_from(
         #[inline(always)]
         |i| pairs[i],
     )
+}
+
+/// Elements of 2 bytes at `left` and `right`, and 8 further behind each: two words, one of each pair. Those of the first pair
+/// are read whose column, `col` or the next, is less than `top`, those of the second likewise; the others are zero.
+///
+/// # Safety
+/// What is read can be.
+#[inline(always)]
+unsafe fn load_square<T: Pack16>(left: *const T, right: *const T, col: u32, top: u32, bottom: u32) -> (u32, u32) {
+    const { assert!(size_of::<T>() == 2, "packed elements have 2 bytes") };
+    let (a, b);
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("{{ .reg .pred p<4>; .reg .b16 v<4>; setp.lt.u32 p0, {4}, {6}; setp.lt.u32 p1, {5}, {6}; setp.lt.u32 p2, {4}, {7}; setp.lt.u32 p3, {5}, {7}; \
+            mov.b16 v0, 0; mov.b16 v1, 0; mov.b16 v2, 0; mov.b16 v3, 0; @p0 ld.global.b16 v0, [{2}]; @p1 ld.global.b16 v1, [{3}]; \
+            @p2 ld.global.b16 v2, [{2}+16]; @p3 ld.global.b16 v3, [{3}+16]; mov.b32 {0}, {{v0, v1}}; mov.b32 {1}, {{v2, v3}}; }}",
+            out(reg32) a, out(reg32) b, in(reg64) left, in(reg64) right, in(reg32) col, in(reg32) col + 1, in(reg32) top,
+            in(reg32) bottom, options(readonly, nostack))
+    }
+    (a, b)
 }
 
 /// Columns 16 g.. of packed elements, in the order of an accumulator's registers.

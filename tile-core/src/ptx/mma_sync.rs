@@ -70,8 +70,9 @@ unsafe fn mma_f16<const H: usize>(d: &mut [f32; 4], a: &[u32; 4], b: &[u32; 4]) 
     }
 }
 
+/// `a b + c`, rounded once.
 #[inline(always)]
-fn fma(a: f32, b: f32, c: f32) -> f32 {
+pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     let d: f32;
     // SAFETY: arithmetic on registers.
     unsafe {

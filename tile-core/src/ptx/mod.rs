@@ -31,7 +31,7 @@ pub use epilogue::AccElement;
 pub use math::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
-pub use mma_sync::{BlockProduct, Split};
+pub use mma_sync::{BlockProduct, Split, fma};
 pub use smem::Smem;
 pub(crate) use smem::here;
 pub use wgmma::{MmaElement, Wgmma, Width};

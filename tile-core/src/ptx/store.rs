@@ -232,6 +232,8 @@ pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT
         return;
     }
     let corner = w.ptr.wrapping_add(col as usize * stride + row as usize);
+    // how many columns there are of this thread's two rows
+    let (top, bottom) = (if row < w.cols { w.rows } else { 0 }, if row + 8 < w.cols { w.rows } else { 0 });
     Width::<N>::quads(
         regs,
         #[inline(always)]
@@ -241,9 +243,9 @@ pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT
                 let col = col + 8 * g as u32;
                 // SAFETY: only elements inside the window are written.
                 unsafe {
-                    let inside = [row < w.cols && col < w.rows, row < w.cols && col + 1 < w.rows];
+                    let inside = [col < top, col + 1 < top];
                     T::store_two([p, p.wrapping_add(stride)], [v[0], v[1]], inside);
-                    let inside = [row + 8 < w.cols && col < w.rows, row + 8 < w.cols && col + 1 < w.rows];
+                    let inside = [col < bottom, col + 1 < bottom];
                     T::store_two([p.wrapping_add(8), p.wrapping_add(stride + 8)], [v[2], v[3]], inside);
                 }
             }
@@ -254,7 +256,7 @@ pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT
 
 /// Four of the eight bytes of two words, as `order` says (PTX ISA, "prmt").
 #[inline(always)]
-pub(super) fn permute(a: u32, b: u32, order: u32) -> u32 {
+fn permute(a: u32, b: u32, order: u32) -> u32 {
     let r: u32;
     // SAFETY: arithmetic on registers.
     unsafe {

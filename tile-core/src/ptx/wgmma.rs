@@ -50,7 +50,7 @@ element!(f16, issue_f16 issue_f16_t packed_f16 packed_f16_t);
 #[diagnostic::on_unimplemented(
     message = "warpgroup products have no such width in this image",
     label = "`{Self}`",
-    note = "8, 16, 32, 64, 128, 176 and 256 exist, in sm_90a images and on the CPU"
+    note = "8, 16, 32, 64, 128 and 256 exist, in sm_90a images and on the CPU"
 )]
 pub unsafe trait Wgmma {
     #[doc(hidden)]

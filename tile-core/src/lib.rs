@@ -55,6 +55,7 @@ pub mod kernel;
 pub mod layout;
 pub mod mma;
 pub mod output;
+pub mod over;
 pub mod owned;
 pub mod pages;
 pub mod pipeline;
@@ -83,7 +84,7 @@ pub use tilewright_macros::kernel;
 /// Everything a kernel file needs: `use tilewright::prelude::*;`.
 pub mod prelude {
     pub use crate::backend::{AccElement, BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
-    pub use crate::backend::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+    pub use crate::backend::{exp, exp2, fma, log2, reciprocal, rsqrt, sqrt, tanh};
     pub use crate::cluster::{ClusterSum, ClusterSummer};
     pub use crate::columns::ColumnScratch;
     pub use crate::dot::{BlockAcc, Stages};
@@ -95,6 +96,7 @@ pub mod prelude {
     pub use crate::layout::{ByColumns, ByRows, Layout, Over};
     pub use crate::mma::{Acc, Mma, Packed};
     pub use crate::output::StoreRows;
+    pub use crate::over::{Brought, OverRows};
     pub use crate::owned::OwnedTiles;
     pub use crate::pages::TmaPages;
     pub use crate::pipeline::{FillSlot, FirstSlot, FullSlot, Pipeline};

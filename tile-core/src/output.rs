@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use crate::backend::{self, AccElement, NotShared, Pack16, Wgmma, Width};
 use crate::element::Element;
 use crate::epilogue::Source;
-use crate::mma::Acc;
+use crate::mma::{Acc, Packed};
 use crate::roles::{Output, Share, WarpGroup};
 use crate::rows::AccRows;
 use crate::schedule::{Plan, Schedule};
@@ -206,7 +206,15 @@ where
         #[cfg(target_arch = "nvptx64")]
         // SAFETY: the rows and the buffers are this warpgroup's alone.
         unsafe {
-            backend::store_staged::<T, N, BUFFERS, H>(wg, self.buffers, self.map, self.at, &acc.regs)
+            backend::store_staged::<T, N, BUFFERS, H>(
+                wg,
+                self.buffers,
+                self.map,
+                self.at,
+                &acc.regs,
+                #[inline(always)]
+                |_, v| v,
+            )
         }
         #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: the window is this warpgroup's alone.
@@ -214,6 +222,38 @@ where
             let _ = wg;
             backend::store_rows::<T, N, H>(&self.window, &acc.regs)
         }
+    }
+}
+
+impl<T: Pack16, const N: usize, const BUFFERS: usize, const H: usize> StagedRowsMut<'_, T, N, BUFFERS, H>
+where
+    Width<N>: Wgmma,
+{
+    /// As [`store`](StoreRows::store), of `f(element, element in the same place of the packed ones)`, for each of the `H`
+    /// times 64 rows. Computed as it is stored, not before.
+    #[inline(always)]
+    pub fn store_zipped(
+        self,
+        wg: &mut WarpGroup,
+        acc: Acc<N, H>,
+        packed: &Packed<T, N>,
+        f: impl Fn(f32, f32) -> f32 + Sync,
+    ) {
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: the rows and the buffers are this warpgroup's alone.
+        unsafe {
+            backend::store_staged::<T, N, BUFFERS, H>(
+                wg,
+                self.buffers,
+                self.map,
+                self.at,
+                &acc.regs,
+                #[inline(always)]
+                |g, v| backend::zip_8(v, backend::packed_values::<T, N>(&packed.regs, g), &f),
+            )
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        self.store(wg, acc.zip_packed(packed, f))
     }
 }
 

@@ -118,6 +118,16 @@ pub unsafe trait Output {
     /// Once for each warpgroup of the cluster, with different shares, and the whole is not used any more.
     #[doc(hidden)]
     unsafe fn part<const H: usize>(&self, share: Share) -> Self::Part<H>;
+    /// Prepares what the parts use.
+    /// # Safety
+    /// By one thread of the block, before any part exists.
+    #[doc(hidden)]
+    #[inline(always)]
+    unsafe fn init(&self) {}
+    /// Waits until nothing that the block's warpgroup of this number asked for is on its way to the block's memory.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn drain(&self, _warpgroup: u32) {}
 }
 
 /// What one warpgroup gets of a cluster's tiles.
@@ -223,7 +233,10 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
             self.faults,
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]
-            || unsafe { C::init(&rings, Self::WARPGROUPS as u32 - 1) },
+            || unsafe {
+                C::init(&rings, Self::WARPGROUPS as u32 - 1);
+                output.init();
+            },
             #[inline(always)]
             || {
                 let mut end = C::producer(&rings, Self::WARPGROUPS as u32 - 1);
@@ -236,7 +249,9 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
             #[inline(always)]
             |wg, part| {
                 let mut end = C::consumer(&rings, wg.index());
-                consumer(wg, &mut end, part)
+                consumer(wg, &mut end, part);
+                #[cfg(target_arch = "nvptx64")] // on the CPU nothing is on its way
+                output.drain(wg.index());
             },
         )
     }
@@ -281,6 +296,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
             || unsafe {
                 <Pipeline<S, STAGES> as Channel>::init(&ring, 1);
                 turns.init();
+                output.init();
             },
             #[inline(always)]
             || {
@@ -294,7 +310,9 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
             #[inline(always)]
             |wg, part| {
                 let mut baton = turns.baton(&ring, wg.index());
-                consumer(wg, &mut baton, part)
+                consumer(wg, &mut baton, part);
+                #[cfg(target_arch = "nvptx64")] // on the CPU nothing is on its way
+                output.drain(wg.index());
             },
         )
     }

@@ -24,6 +24,10 @@ pub fn sqrt(x: f32) -> f32 {
 pub fn tanh(x: f32) -> f32 {
     x.tanh()
 }
+/// `a b + c`, rounded once.
+pub fn fma(a: f32, b: f32, c: f32) -> f32 {
+    a.mul_add(b, c)
+}
 /// `1 / x`.
 pub fn reciprocal(x: f32) -> f32 {
     1.0 / x

@@ -28,8 +28,8 @@ pub(crate) use barrier::*;
 pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
-pub(crate) use epilogue::zip;
-pub use math::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+pub(crate) use epilogue::{fetch_columns, fetch_rows, fetch_transposed, zip, zip_packed};
+pub use math::{exp, exp2, fma, log2, reciprocal, rsqrt, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub(crate) use memory::*;

@@ -65,6 +65,14 @@ half!(
 pub trait Pack16: super::epilogue::AccElement {
     /// Packs.
     fn pack(lo: f32, hi: f32) -> u32;
+    /// The values of two packed ones.
+    fn unpack(pair: u32) -> [f32; 2];
+    /// Reads and packs those whose condition holds; the others are zero.
+    ///
+    /// # Safety
+    /// Where the condition holds, the element can be read.
+    #[doc(hidden)]
+    unsafe fn load_packed(from: [*const Self; 2], inside: [bool; 2]) -> u32;
 }
 impl Pack16 for bf16 {
     #[inline(always)]
@@ -76,6 +84,15 @@ impl Pack16 for bf16 {
         }
         v
     }
+    #[inline(always)]
+    fn unpack(pair: u32) -> [f32; 2] {
+        <Self as super::epilogue::AccElement>::values(pair)
+    }
+    #[inline(always)]
+    unsafe fn load_packed(from: [*const Self; 2], inside: [bool; 2]) -> u32 {
+        // SAFETY: the caller's.
+        unsafe { <Self as super::epilogue::AccElement>::load_two(from, inside) }
+    }
 }
 impl Pack16 for f16 {
     #[inline(always)]
@@ -86,5 +103,14 @@ impl Pack16 for f16 {
             asm!("cvt.rn.f16x2.f32 {0}, {1}, {2};", out(reg32) v, in(reg32) hi, in(reg32) lo, options(pure, nomem, nostack))
         }
         v
+    }
+    #[inline(always)]
+    fn unpack(pair: u32) -> [f32; 2] {
+        <Self as super::epilogue::AccElement>::values(pair)
+    }
+    #[inline(always)]
+    unsafe fn load_packed(from: [*const Self; 2], inside: [bool; 2]) -> u32 {
+        // SAFETY: the caller's.
+        unsafe { <Self as super::epilogue::AccElement>::load_two(from, inside) }
     }
 }

@@ -38,7 +38,7 @@ unsafe extern "unadjusted" {
 /// # Safety
 /// By the whole warp; `from` is 16-byte aligned, its 16 bytes are written by nobody meanwhile.
 #[inline(always)]
-unsafe fn ldmatrix(from: Smem) -> [u32; 4] {
+pub(crate) unsafe fn ldmatrix(from: Smem) -> [u32; 4] {
     // SAFETY: the caller's.
     let r = unsafe { ldmatrix_x4(from.generic()) };
     [r.0, r.1, r.2, r.3]
@@ -70,8 +70,9 @@ unsafe fn mma_f16<const H: usize>(d: &mut [f32; 4], a: &[u32; 4], b: &[u32; 4]) 
     }
 }
 
+/// `a b + c`, rounded once.
 #[inline(always)]
-fn fma(a: f32, b: f32, c: f32) -> f32 {
+pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     let d: f32;
     // SAFETY: arithmetic on registers.
     unsafe {

@@ -22,6 +22,21 @@ unsafe extern "unadjusted" {
     fn stmatrix_x4(to: *mut u8, a: u32, b: u32, c: u32, d: u32);
 }
 
+/// Writes 16 x 16 elements of a warp's accumulator to where its threads point.
+///
+/// # Safety
+/// By the whole warp; the places are its to write.
+#[inline(always)]
+pub(crate) unsafe fn stmatrix(to: Smem, [a, b, c, d]: [u32; 4]) {
+    #[cfg(target_feature = "sm_90a")]
+    // SAFETY: the caller's.
+    unsafe {
+        stmatrix_x4(to.generic(), a, b, c, d)
+    }
+    #[cfg(not(target_feature = "sm_90a"))]
+    let _ = (to, a, b, c, d);
+}
+
 /// Rounds and writes the rows of an accumulator, clipped to the window.
 ///
 /// # Safety
@@ -175,8 +190,8 @@ pub(crate) unsafe fn read_u32(base: u64, i: u32) -> u32 {
     v
 }
 
-/// Rounds an accumulator into the warpgroup's staging buffers, 64 rows and columns at a time, and has the copy engine
-/// store each.
+/// Rounds `f(g, ..)` of an accumulator's groups of 16 columns into the warpgroup's staging buffers, 64 rows and columns at a
+/// time, and has the copy engine store each. What `f` computes is used at once: for a whole accumulator it would not fit.
 ///
 /// # Safety
 /// By the whole warpgroup, whose buffers and rows they are.
@@ -187,15 +202,16 @@ pub(crate) unsafe fn store_staged<T: Pack16, const N: usize, const BUFFERS: usiz
     map: u64,
     at: (u32, u32),
     regs: &[<Width<N> as Wgmma>::Regs; H],
+    f: impl Fn(usize, [f32; 8]) -> [f32; 8],
 ) where
     Width<N>: Wgmma,
 {
     // SAFETY: the caller's.
     unsafe {
-        stage_64::<T, N, BUFFERS>(wg, buffers, map, at, &regs[0]);
+        stage_64::<T, N, BUFFERS>(wg, buffers, map, at, &regs[0], &f);
         if H > 1 {
             // the buffers go round: a multiple of their number was used
-            stage_64::<T, N, BUFFERS>(wg, buffers, map, (at.0, at.1 + 64), &regs[H - 1]);
+            stage_64::<T, N, BUFFERS>(wg, buffers, map, (at.0, at.1 + 64), &regs[H - 1], &f);
         }
     }
 }
@@ -209,6 +225,7 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
     map: u64,
     at: (u32, u32),
     regs: &<Width<N> as Wgmma>::Regs,
+    f: &impl Fn(usize, [f32; 8]) -> [f32; 8],
 ) where
     Width<N>: Wgmma,
 {
@@ -232,15 +249,12 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
                 }
                 warpgroup_barrier(wg.index);
             }
-            #[cfg(target_feature = "sm_90a")]
+            let v = f(g, v);
             // SAFETY: inside this warpgroup's buffer.
             unsafe {
-                stmatrix_x4(
-                    buffer.add(stmatrix_offset(thread, group as u32) as usize).generic(),
-                    T::pack(v[0], v[1]),
-                    T::pack(v[2], v[3]),
-                    T::pack(v[4], v[5]),
-                    T::pack(v[6], v[7]),
+                stmatrix(
+                    buffer.add(stmatrix_offset(thread, group as u32) as usize),
+                    [T::pack(v[0], v[1]), T::pack(v[2], v[3]), T::pack(v[4], v[5]), T::pack(v[6], v[7])],
                 );
             }
             if group == 3 {
@@ -299,6 +313,8 @@ pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT
         return;
     }
     let corner = w.ptr.wrapping_add(col as usize * stride + row as usize);
+    // how many columns there are of this thread's two rows
+    let (top, bottom) = (if row < w.cols { w.rows } else { 0 }, if row + 8 < w.cols { w.rows } else { 0 });
     Width::<N>::quads(
         regs,
         #[inline(always)]
@@ -308,9 +324,9 @@ pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT
                 let col = col + 8 * g as u32;
                 // SAFETY: only elements inside the window are written.
                 unsafe {
-                    let inside = [row < w.cols && col < w.rows, row < w.cols && col + 1 < w.rows];
+                    let inside = [col < top, col + 1 < top];
                     T::store_two([p, p.wrapping_add(stride)], [v[0], v[1]], inside);
-                    let inside = [row + 8 < w.cols && col < w.rows, row + 8 < w.cols && col + 1 < w.rows];
+                    let inside = [col < bottom, col + 1 < bottom];
                     T::store_two([p.wrapping_add(8), p.wrapping_add(stride + 8)], [v[2], v[3]], inside);
                 }
             }
@@ -346,13 +362,8 @@ where
         #[inline(always)]
         |g, [a, b, c, d]| {
             let to = base.add(g / 4 * 64 * SPAN + stmatrix_offset(thread, g as u32 % 4) as usize);
-            #[cfg(target_feature = "sm_90a")]
             // SAFETY: inside the tile.
-            unsafe {
-                stmatrix_x4(to.generic(), a, b, c, d)
-            }
-            #[cfg(not(target_feature = "sm_90a"))]
-            let _ = (to, a, b, c, d);
+            unsafe { stmatrix(to, [a, b, c, d]) };
         },
     );
     fence_for_bulk();

@@ -100,7 +100,7 @@ pub unsafe trait Wgmma {
     /// `f(g, d[4g..4g+4])`, which replaces them: 8 columns.
     #[doc(hidden)]
     fn quads(d: Self::Regs, f: impl FnMut(usize, [f32; 4]) -> [f32; 4]) -> Self::Regs;
-    /// `f(g, d[16g..16g+16])`, which replaces them: 32 columns. Only for widths of 32 and more.
+    /// `f(g, d[16g..16g+16])`, which replaces them: 32 columns. Only for multiples of 32.
     #[doc(hidden)]
     fn chunks(d: Self::Regs, f: impl FnMut(usize, [f32; 16]) -> [f32; 16]) -> Self::Regs;
     #[doc(hidden)]
@@ -111,6 +111,9 @@ pub unsafe trait Wgmma {
     /// `f(g, p[4g..4g+4])`: 16 columns.
     #[doc(hidden)]
     fn packed_groups(p: &Self::Packed, f: impl FnMut(usize, [u32; 4]));
+    /// `p[i]`.
+    #[doc(hidden)]
+    fn packed_at(p: &Self::Packed, i: usize) -> u32;
     /// `p[16s..16s+16]`: 64 columns.
     #[doc(hidden)]
     fn packed_slab(p: &Self::Packed, s: usize) -> [u32; 16];
@@ -318,6 +321,10 @@ macro_rules! wgmma {
             #[inline(always)]
             fn packed_groups(p: &[u32; $r / 2], mut f: impl FnMut(usize, [u32; 4])) {
                 $(if $p % 4 == 0 { f($p / 4, [p[$p], p[$p | 1], p[($p | 2) % ($r / 2)], p[($p | 3) % ($r / 2)]]) })*
+            }
+            #[inline(always)]
+            fn packed_at(p: &[u32; $r / 2], i: usize) -> u32 {
+                p[i % ($r / 2)]
             }
             #[inline(always)]
             fn packed_slab(p: &[u32; $r / 2], s: usize) -> [u32; 16] {

@@ -45,7 +45,7 @@ pub struct Fetched<T: Element, const M: usize, const N: usize, L: Layout<M, N>> 
 
 /// One value for each row of a tile, known to every thread of that row.
 pub struct PerRow<V: Value, const M: usize, const THREADS: usize> {
-    values: PerLine<V>,
+    pub(crate) values: PerLine<V>,
 }
 
 /// One value for each column of a tile, known to every thread of that column.
@@ -160,6 +160,19 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
             unsafe { backend::combine_row::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &row, &per_row.values, f) };
         let (rows, cols) = (least(self.rows, row.rows), least(self.cols, row.cols));
         Fetched { words, rows, cols, zero: false, _p: PhantomData }
+    }
+
+    /// As [`combine`](Self::combine), with two counterparts and two values for each row of the tile.
+    #[inline(always)]
+    pub fn combine_two<W: Element, P: Value>(
+        &self,
+        others: (&Fetched<W, M, N, ByRows<THREADS, C>>, &Fetched<W, M, N, ByRows<THREADS, C>>),
+        per_row: (&PerRow<P, M, THREADS>, &PerRow<P, M, THREADS>),
+        f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value + Sync,
+    ) -> Self {
+        let (others, per_row) = ((&others.0.words, &others.1.words), (&per_row.0.values, &per_row.1.values));
+        let words = backend::combine_two::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, others, per_row, f);
+        Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
 
     /// As [`combine_row`](Self::combine_row), with two rows and two values for each row of the tile.

@@ -28,6 +28,10 @@ pub fn tanh(x: f32) -> f32 {
 pub fn reciprocal(x: f32) -> f32 {
     1.0 / x
 }
+/// `1 / (1 + e^-x)`.
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
 
 /// The greater; NaN if one is.
 pub(crate) fn max_nan(x: f32, y: f32) -> f32 {

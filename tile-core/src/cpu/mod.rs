@@ -12,6 +12,7 @@ mod epilogue;
 mod math;
 mod memory;
 mod monitor;
+mod row_pairs;
 mod run;
 mod tile;
 mod wgmma;
@@ -28,10 +29,11 @@ pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
 pub(crate) use epilogue::zip;
-pub use math::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+pub use math::{exp, exp2, log2, reciprocal, rsqrt, sigmoid, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub(crate) use memory::*;
+pub(crate) use row_pairs::*;
 pub(crate) use tile::*;
 pub use wgmma::*;
 

@@ -169,6 +169,19 @@ pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N
     unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, f)) }
 }
 
+/// As [`combine`], with two counterparts and two values for each row.
+pub(crate) fn combine_two<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    others: (&Words<W>, &Words<W>),
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
+) -> Words<T> {
+    let all = x.0.iter().zip(others.0.0.iter().zip(&others.1.0)).enumerate();
+    let values =
+        all.map(|(i, (&x, (&w, &b)))| T::from_value(f(x, (w, b), (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value());
+    Words(values.collect())
+}
+
 /// As [`combine_row`], with two rows and two values for each row.
 ///
 /// # Safety
@@ -181,10 +194,7 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
 ) -> Words<T> {
     // SAFETY: the caller's.
     let (w, b) = unsafe { (fetch_tile::<W, L, true, M, N>(rows.0), fetch_tile::<W, L, true, M, N>(rows.1)) };
-    let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
-    let values =
-        all.map(|(i, (&x, (&w, &b)))| T::from_value(f(x, (w, b), (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value());
-    Words(values.collect())
+    combine_two::<T, W, P, L, M, N>(x, (&w, &b), per_row, f)
 }
 
 /// `f` of every element and its row's two values, rounded.

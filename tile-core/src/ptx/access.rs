@@ -6,9 +6,9 @@
 
 use core::arch::asm;
 
-use super::element::{Pack16, bf16, f16};
+use super::element::{Pack16, bf16, f16, pack_e4m3};
 use super::sync::unknown_zero;
-use crate::element::{DType, Element, Value};
+use crate::element::{DType, Element, Value, e4m3};
 
 /// An access happens if `row < rows` and `at < limit`. Compared where it happens, in the assembler text: as values that
 /// the compiler knows, dozens of such predicates would be kept in registers from one tile to the next.
@@ -323,6 +323,17 @@ pub(super) fn value_anew<T: Element>(words: &[u32; 4], k: usize) -> T::Value {
     T::Value::from_bits32(r)
 }
 
+/// As [`value_anew`], by yet other instructions, for a use between the first and the last.
+#[inline(always)]
+pub(super) fn value_between<T: Element>(words: &[u32; 4], k: usize) -> T::Value {
+    if size_of::<T>() == 4 {
+        return value::<T>(words, k);
+    }
+    let per_word = 4 / size_of::<T>();
+    let word = words[k / per_word] ^ unknown_zero();
+    widen::<T>(word >> (k % per_word * size_of::<T>() * 8))
+}
+
 /// The value of an element whose bits are the low ones of `raw`.
 #[inline(always)]
 pub(super) fn widen<T: Element>(raw: u32) -> T::Value {
@@ -332,6 +343,7 @@ pub(super) fn widen<T: Element>(raw: u32) -> T::Value {
         DType::BF16 => bf16::from_bits(raw as u16).to_f32().to_bits(),
         DType::I8 => raw as i8 as u32,
         DType::U8 => raw as u8 as u32,
+        DType::E4M3 => e4m3::from_bits(raw as u8).to_f32().to_bits(),
     })
 }
 
@@ -343,6 +355,7 @@ pub(super) fn bits<T: Element>(v: T::Value) -> u32 {
         DType::F32 | DType::I32 | DType::U32 => raw,
         DType::F16 => f16::from_f32(f32::from_bits(raw)).to_bits() as u32,
         DType::BF16 => bf16::from_f32(f32::from_bits(raw)).to_bits() as u32,
+        DType::E4M3 => e4m3::from_f32(f32::from_bits(raw)).to_bits() as u32,
         DType::I8 | DType::U8 => raw & 0xff,
     }
 }
@@ -356,6 +369,7 @@ pub(super) fn word<T: Element>(v: &impl Fn(usize) -> T::Value, k: usize) -> u32 
         DType::F32 | DType::I32 | DType::U32 => v(k).to_bits32(),
         DType::F16 => f16::pack(float(k), float(k + 1)),
         DType::BF16 => bf16::pack(float(k), float(k + 1)),
+        DType::E4M3 => pack_e4m3(float(k), float(k + 1)) | pack_e4m3(float(k + 2), float(k + 3)) << 16,
         DType::I8 | DType::U8 => {
             bits::<T>(v(k)) | bits::<T>(v(k + 1)) << 8 | bits::<T>(v(k + 2)) << 16 | bits::<T>(v(k + 3)) << 24
         }

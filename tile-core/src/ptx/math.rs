@@ -33,6 +33,21 @@ unary!(
     /// `1 / x`, to 1 ulp.
     reciprocal, "rcp.approx.f32");
 
+/// `1 / (1 + e^-x)`, to a few ulp; below 2^-126 it is zero. Two of the unit for special functions and two instructions more.
+#[inline(always)]
+pub fn sigmoid(x: f32) -> f32 {
+    let y: f32;
+    // SAFETY: arithmetic on registers. The constant is -log2(e).
+    unsafe {
+        asm!(
+            "{{ .reg .f32 t; mul.ftz.f32 t, {1}, 0fBFB8AA3B; ex2.approx.ftz.f32 t, t; add.ftz.f32 t, t, 0f3F800000; \
+            rcp.approx.ftz.f32 {0}, t; }}",
+            out(reg32) y, in(reg32) x, options(pure, nomem, nostack)
+        )
+    }
+    y
+}
+
 /// `e^x`, to about 1 ulp: `2^n 2^f` with `n` an integer, where `x log2(e) = n + f` is computed to twice the precision. The
 /// scheme and its constants are those of CUDA's `expf`, so that results are the same bits.
 #[inline(always)]

@@ -21,7 +21,7 @@ pub struct Spread<V>([V; MOST_PER_THREAD]);
 
 /// What a thread knows of the values per row (one: a thread belongs to one row) or per column (one for each of its
 /// adjacent columns).
-pub struct PerLine<V>([V; MOST_IN_CHUNK]);
+pub struct PerLine<V>(pub(super) [V; MOST_IN_CHUNK]);
 const MOST_IN_CHUNK: usize = 16;
 
 /// Calls `$m!($arguments; 0 1 2 ...)`.
@@ -124,11 +124,11 @@ impl<V: Value> PerLine<V> {
 }
 
 /// How elements of type `T` travel in layout `L`: in pieces of at most 16 bytes.
-struct Piece<T, L, const M: usize, const N: usize>(T, L);
+pub(super) struct Piece<T, L, const M: usize, const N: usize>(T, L);
 impl<T: Element, L: Layout<M, N>, const M: usize, const N: usize> Piece<T, L, M, N> {
-    const ELEMENTS: usize = if L::CHUNK * size_of::<T>() < 16 { L::CHUNK } else { 16 / size_of::<T>() };
+    pub(super) const ELEMENTS: usize = if L::CHUNK * size_of::<T>() < 16 { L::CHUNK } else { 16 / size_of::<T>() };
     const BYTES: usize = Self::ELEMENTS * size_of::<T>();
-    const COUNT: usize = {
+    pub(super) const COUNT: usize = {
         assert!(Self::BYTES == 4 || Self::BYTES == 8 || Self::BYTES == 16);
         L::PER_THREAD / Self::ELEMENTS
     };
@@ -205,7 +205,7 @@ impl<T: Element> Share<T> {
 }
 
 /// A thread's elements of a tile as memory holds them: piece by piece, the first [`COUNT`](Piece::COUNT) of them used.
-pub struct Words<T>([[u32; 4]; 16], PhantomData<T>);
+pub struct Words<T>(pub(super) [[u32; 4]; 16], pub(super) PhantomData<T>);
 
 /// Reads a window; zeros outside. All reads are under way before the first is waited for.
 ///
@@ -330,6 +330,27 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
         |(q, x), k| {
             let i = q * in_piece + k;
             f(value::<T>(x, k), value::<W>(&other.0[i / in_other], i % in_other), per_row.0[0])
+        },
+    )
+}
+
+/// As [`combine`], with two counterparts and two values for each row.
+#[inline(always)]
+pub(crate) fn combine_two<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    others: (&Words<W>, &Words<W>),
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
+) -> Words<T> {
+    let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
+    by_pieces::<T, L, M, N, _>(
+        #[inline(always)]
+        |q| (q, anew::<T>(x.0[q])),
+        #[inline(always)]
+        |(q, x), k| {
+            let (i, j) = ((q * in_piece + k) / in_other, (q * in_piece + k) % in_other);
+            let others = (value::<W>(&others.0.0[i], j), value::<W>(&others.1.0[i], j));
+            f(value::<T>(x, k), others, (per_row.0.0[0], per_row.1.0[0]))
         },
     )
 }
@@ -556,11 +577,13 @@ pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const STREAM: bool
 // Warps meet through the block's scratch, 1024 bytes in two halves that are used by turns: who writes a half for the
 // second time has passed the barrier of the turn between, and so have, before that, all readers of the first time. One
 // barrier a turn is enough.
-const HALF: u32 = 512;
+pub(super) const HALF: u32 = 512;
 
 /// Four partial results, so that the joins of one need not wait for each other.
 #[inline(always)]
-fn partial<F: Fold<V>, V: Value, L: Layout<M, N>, const M: usize, const N: usize>(v: impl Fn(usize) -> V) -> V {
+pub(super) fn partial<F: Fold<V>, V: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    v: impl Fn(usize) -> V,
+) -> V {
     let mut sums = [v(0), v(1), v(2), v(3)];
     let mut join = #[inline(always)]
     |i: usize| {
@@ -573,7 +596,7 @@ fn partial<F: Fold<V>, V: Value, L: Layout<M, N>, const M: usize, const N: usize
 }
 
 #[inline(always)]
-fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
+pub(super) fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
     F::join(v, V::from_bits32(shuffle_xor(v.to_bits32(), lanes)))
 }
 

@@ -7,7 +7,7 @@ use crate::element::{Element, Value};
 use crate::layout::{ByColumns, Chunks};
 use crate::roles::{BlockScope, Cta, Within};
 use crate::shared::Shared;
-use crate::tile::{Fetched, PerColumn, Sum, column_window, fetch};
+use crate::tile::{Fetched, PerColumn, Sum, Tile, fetch};
 use crate::view::TileRef;
 
 /// Shared memory through which the warps of a block join what they have for `N` columns: a `#[shared]` parameter. `WORDS`
@@ -67,23 +67,18 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
 
     /// `f` of every element, its counterparts in two columns and the value of its column, rounded. Values are not held.
     #[inline(always)]
-    pub fn combine_columns<W: Element, P: Value, const CLUSTER: usize>(
+    pub fn combine_columns<W: Value, P: Value>(
         &self,
-        _cta: &mut Cta<THREADS, CLUSTER>,
-        columns: (TileRef<'_, W, M, 1>, TileRef<'_, W, M, 1>),
+        columns: (&Tile<W, M, N, ByColumns<THREADS, C>>, &Tile<W, M, N, ByColumns<THREADS, C>>),
         per_column: &PerColumn<P, N, ByColumns<THREADS, C>>,
-        f: impl Fn(T::Value, (W::Value, W::Value), P) -> T::Value + Sync,
+        f: impl Fn(T::Value, (W, W), P) -> T::Value + Sync,
     ) -> Self {
-        let columns = (column_window(&columns.0), column_window(&columns.1));
-        // SAFETY: the columns are shared views'.
-        let words = unsafe {
-            backend::combine_columns::<T, W, P, ByColumns<THREADS, C>, M, N>(
-                &self.words,
-                (columns.0, columns.1),
-                per_column.values(),
-                f,
-            )
-        };
+        let words = backend::combine_columns::<T, W, P, ByColumns<THREADS, C>, M, N>(
+            &self.words,
+            (&columns.0.values, &columns.1.values),
+            per_column.values(),
+            f,
+        );
         Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
 }

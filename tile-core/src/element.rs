@@ -164,6 +164,9 @@ pub trait Element:
     /// As many elements as 16 bytes hold: what a thread reads or writes at once.
     #[doc(hidden)]
     type Chunk: crate::layout::Chunks;
+    /// Half as many.
+    #[doc(hidden)]
+    type HalfChunk: crate::layout::Chunks;
     /// Widens to the type computed in. Exact.
     fn to_value(self) -> Self::Value;
     /// Rounds to nearest even, `e4m3` to its greatest number at most; integers keep their low bits.
@@ -176,6 +179,7 @@ macro_rules! element {
             const DTYPE: DType = DType::$d;
             type Value = $v;
             type Chunk = Chunk<{ 16 / size_of::<$t>() }>;
+            type HalfChunk = Chunk<{ 8 / size_of::<$t>() }>;
             #[inline(always)]
             fn to_value(self) -> $v {
                 let $x = self;

@@ -23,7 +23,7 @@ use crate::view::{StripMut, TileMut, TileRef, Window};
 
 /// `M` x `N` values, spread over the threads of a block as `L` says.
 pub struct Tile<V: Value, const M: usize, const N: usize, L: Layout<M, N>> {
-    values: Spread<V>,
+    pub(crate) values: Spread<V>,
     /// How many rows and columns are inside.
     rows: u32,
     cols: u32,
@@ -319,6 +319,21 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
     }
 }
 
+impl<const M: usize, const N: usize, const THREADS: usize, C: Chunks> Tile<f32, M, N, ByRows<THREADS, C>> {
+    /// Turns each two adjacent values of a row, `(x, y)` to `(x c - y s, y c + x s)`, by the angles whose cosines and sines are
+    /// given: one for each two.
+    #[inline(always)]
+    pub fn turn_pairs<const H: usize, D: Chunks>(
+        &self,
+        cos: &Tile<f32, M, H, ByRows<THREADS, D>>,
+        sin: &Tile<f32, M, H, ByRows<THREADS, D>>,
+    ) -> Self {
+        const { assert!(H * 2 == N && D::LEN * 2 == C::LEN, "an angle for each two values, in the threads that hold them") };
+        let values = self.values.turn_pairs::<ByRows<THREADS, C>, M, N>(&cos.values, &sin.values);
+        self.with(values, self.rows, self.cols, false)
+    }
+}
+
 impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> Tile<V, M, N, ByColumns<THREADS, C>> {
     /// The sum of each column. In one order, always the same.
     #[inline(always)]
@@ -539,6 +554,15 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
         _like: &Tile<V, M, N, L>,
         from: TileRef<'_, T, M, 1>,
     ) -> Tile<T::Value, M, N, L> {
+        self.load_column_as(from)
+    }
+
+    /// As [`load_column_like`](Self::load_column_like), in the layout that the context asks for.
+    #[inline(always)]
+    pub fn load_column_as<T: Element, const M: usize, const N: usize, L: Layout<M, N> + Over<THREADS>>(
+        &mut self,
+        from: TileRef<'_, T, M, 1>,
+    ) -> Tile<T::Value, M, N, L> {
         let column = &from.window;
         // SAFETY: the column is readable as far as the window says.
         let values = unsafe { backend::load_column::<T, L, M, N>(column) };
@@ -576,11 +600,6 @@ pub(crate) fn fetch<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usiz
     // SAFETY: the window's rows and columns are readable: it is a shared view's, or the block's own.
     let words = unsafe { backend::fetch_tile::<T, L, KEEP, M, N>(window) };
     Fetched { words, rows: window.rows, cols: window.cols, zero: true, _p: PhantomData }
-}
-
-#[inline(always)]
-pub(crate) fn column_window<'w, T, const M: usize>(column: &'w TileRef<'_, T, M, 1>) -> &'w Window<T> {
-    &column.window
 }
 
 /// A row, as a window of `M` times that row.

@@ -33,6 +33,11 @@ pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
+/// `x / y`.
+pub fn divide(x: f32, y: f32) -> f32 {
+    x / y
+}
+
 /// The greater; NaN if one is.
 pub(crate) fn max_nan(x: f32, y: f32) -> f32 {
     if x.is_nan() || y.is_nan() { f32::NAN } else { x.max(y) }

@@ -44,6 +44,16 @@ impl<V: Value> Spread<V> {
     }
 }
 
+impl Spread<f32> {
+    pub(crate) fn turn_pairs<L, const M: usize, const N: usize>(&self, cos: &Self, sin: &Self) -> Self {
+        let turned = |i: usize| {
+            let (mine, other, c, s) = (self.0[i], self.0[i ^ 1], cos.0[i / 2], sin.0[i / 2]);
+            if i % 2 == 0 { mine * c - other * s } else { mine * c + other * s }
+        };
+        Spread((0..self.0.len()).map(turned).collect())
+    }
+}
+
 impl<V: Value> PerLine<V> {
     pub(crate) fn splat(value: V, lines: usize) -> Self {
         PerLine(vec![value; lines])
@@ -297,25 +307,13 @@ pub(crate) unsafe fn fold_column_words<
 }
 
 /// `f` of every element, its counterparts in two columns and its column's value, rounded.
-///
-/// # Safety
-/// As for [`fetch_tile`].
-pub(crate) unsafe fn combine_columns<
-    T: Element,
-    W: Element,
-    P: Value,
-    L: Layout<M, N>,
-    const M: usize,
-    const N: usize,
->(
+pub(crate) fn combine_columns<T: Element, W: Value, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
     x: &Words<T>,
-    columns: (&Window<W>, &Window<W>),
+    columns: (&Spread<W>, &Spread<W>),
     per_column: &PerLine<P>,
-    f: impl Fn(T::Value, (W::Value, W::Value), P) -> T::Value,
+    f: impl Fn(T::Value, (W, W), P) -> T::Value,
 ) -> Words<T> {
-    // SAFETY: the caller's.
-    let (w, b) = unsafe { (load_column::<W, L, M, N>(columns.0), load_column::<W, L, M, N>(columns.1)) };
-    let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
+    let all = x.0.iter().zip(columns.0.0.iter().zip(&columns.1.0)).enumerate();
     let values = all.map(|(i, (&x, (&w, &b)))| T::from_value(f(x, (w, b), per_column.0[i % N])).to_value());
     Words(values.collect())
 }

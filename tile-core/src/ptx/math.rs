@@ -66,6 +66,24 @@ pub fn exp(x: f32) -> f32 {
     y
 }
 
+/// `x / y` to half an ulp and what 2^-20 ulps are, where `y`, `1 / y` and the quotient are normal numbers or the quotient is
+/// an exact infinity, zero or NaN: the steps of an exact division (Markstein, "Computation of elementary functions on the
+/// IBM RISC System/6000 processor") without those for the others, which would be a branch.
+#[inline(always)]
+pub fn divide(x: f32, y: f32) -> f32 {
+    let q: f32;
+    // SAFETY: arithmetic on registers.
+    unsafe {
+        asm!(
+            "{{ .reg .f32 n, r, e, q; .reg .pred p; neg.f32 n, {2}; rcp.approx.ftz.f32 r, {2}; \
+            fma.rn.f32 e, n, r, 0f3F800000; setp.num.f32 p, e, e; @p fma.rn.f32 r, r, e, r; mul.f32 q, {1}, r; \
+            fma.rn.f32 e, n, q, {1}; setp.num.f32 p, e, e; @p fma.rn.f32 q, e, r, q; mov.f32 {0}, q; }}",
+            out(reg32) q, in(reg32) x, in(reg32) y, options(pure, nomem, nostack)
+        )
+    }
+    q
+}
+
 /// The greater; NaN if one is.
 #[inline(always)]
 pub(crate) fn max_nan(x: f32, y: f32) -> f32 {

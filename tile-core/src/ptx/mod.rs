@@ -28,7 +28,7 @@ pub use dot::DotElement;
 pub use element::Pack16;
 pub use entry::{__asm, BelongsToItsToken, Faults, NotShared, Place, finish, shared_at};
 pub use epilogue::AccElement;
-pub use math::{exp, exp2, log2, reciprocal, rsqrt, sigmoid, sqrt, tanh};
+pub use math::{divide, exp, exp2, log2, reciprocal, rsqrt, sigmoid, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub use mma_sync::{BlockProduct, Split};

@@ -32,14 +32,51 @@ fn over_lanes<F: Fold<f32>>(mut s: f32, threads: usize) -> f32 {
     s
 }
 
-/// Calls `f(w)` for each warp `w` below `$n`.
-macro_rules! warps {
-    ($f:ident, $n:expr; $($w:literal)*) => { $(if const { $w < $n } { $f($w) })* };
-}
-macro_rules! each_warp {
+/// Calls `f(i)` for each `i` below `$n`, which is a constant and 32 at most.
+macro_rules! below {
+    ($f:ident, $n:expr; $($i:literal)*) => { $(if const { $i < $n } { $f($i) })* };
     ($f:ident, $n:expr) => {
-        warps!($f, $n; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
+        below!($f, $n; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
     };
+}
+
+/// Joins `v(i)` of a thread's elements that are inside a row of `cols`. Where whole pieces are inside or outside, a piece at
+/// a time is left out, which costs next to nothing; else an element at a time.
+#[inline(always)]
+fn fold_inside<F: Fold<f32>, T: Element, const THREADS: usize, C: Chunks, const M: usize, const N: usize>(
+    cols: u32,
+    v: impl Fn(usize) -> f32,
+) -> f32 {
+    let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
+    let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(tid()).1);
+    let across = #[inline(always)]
+    |i: usize| <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32).1;
+    if cols % in_piece as u32 != 0 {
+        return partial::<F, f32, ByRows<THREADS, C>, M, N>(
+            #[inline(always)]
+            |i| {
+                let v = v(i);
+                if across(i) < left { v } else { F::START }
+            },
+        );
+    }
+    let mut sums = [F::START; 2];
+    let mut piece = #[inline(always)]
+    |q: usize| {
+        let i = q * in_piece;
+        let mut halves = [v(i), v(i + 1)];
+        let mut join = #[inline(always)]
+        |k: usize| {
+            if k > 1 {
+                halves[k % 2] = F::join(halves[k % 2], v(i + k));
+            }
+        };
+        below!(join, Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS);
+        let joined = F::join(halves[0], halves[1]);
+        sums[q % 2] = F::join(sums[q % 2], if across(i) < left { joined } else { F::START });
+    };
+    below!(piece, Piece::<T, ByRows<THREADS, C>, M, N>::COUNT);
+    F::join(sums[0], sums[1])
 }
 
 /// What the warps of a row have left for each other.
@@ -84,16 +121,6 @@ impl<const WORDS: usize> Drop for Left<'_, WORDS> {
     }
 }
 
-/// Columns from a thread's first to the end of the row: its element `i` is inside if it is less than so many across.
-#[inline(always)]
-fn left<const THREADS: usize, C: Chunks, const M: usize, const N: usize>(cols: u32) -> u32 {
-    cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(tid()).1)
-}
-#[inline(always)]
-fn across<const THREADS: usize, C: Chunks, const M: usize, const N: usize>(i: usize) -> u32 {
-    <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32).1
-}
-
 /// The mean of each row, and the sum of the squares of the differences from it.
 ///
 /// # Safety
@@ -112,59 +139,47 @@ pub(crate) unsafe fn fold_moments<
 ) -> (PerLine<f32>, PerLine<f32>) {
     let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
     let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
-    let lanes = if threads > 32 { 32 } else { threads };
-    let per_thread = const { <ByRows<THREADS, C> as Layout<M, N>>::PER_THREAD };
     // what is outside is zero
-    let sum = over_lanes::<Sum>(
-        partial::<Sum, f32, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| value_anew::<T>(&words.0[i / in_piece], i % in_piece),
-        ),
-        threads,
+    let of_lane = partial::<Sum, f32, ByRows<THREADS, C>, M, N>(
+        #[inline(always)]
+        |i| value_anew::<T>(&words.0[i / in_piece], i % in_piece),
     );
-    let (count, mean, spread);
-    if cols >= N as u32 {
-        count = (lanes * per_thread) as f32;
-        mean = sum * (1.0 / (lanes * per_thread) as f32);
-        spread = partial::<Sum, f32, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| {
-                let apart = value_between::<T>(&words.0[i / in_piece], i % in_piece) - mean;
-                apart * apart
-            },
-        );
+    let sum = over_lanes::<Sum>(of_lane, threads);
+    let count = if threads > 32 {
+        let per_thread = const { <ByRows<THREADS, C> as Layout<M, N>>::PER_THREAD };
+        let first = tid() % threads as u32 / 32 * 32;
+        inside(first, 32, threads as u32, C::LEN as u32, (per_thread / C::LEN) as u32, cols) as f32
     } else {
-        let first = tid() % threads as u32 / lanes as u32 * lanes as u32;
-        let chunks = (per_thread / C::LEN) as u32;
-        count = inside(first, lanes as u32, threads as u32, C::LEN as u32, chunks, cols) as f32;
-        mean = sum * reciprocal(if count > 0.0 { count } else { 1.0 });
-        let left = left::<THREADS, C, M, N>(cols);
-        spread = partial::<Sum, f32, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| {
-                let apart = value_between::<T>(&words.0[i / in_piece], i % in_piece) - mean;
-                if across::<THREADS, C, M, N>(i) < left { apart * apart } else { 0.0 }
-            },
-        );
-    }
-    let spread = over_lanes::<Sum>(spread, threads);
+        cols as f32
+    };
+    let mean = sum * reciprocal(if count > 0.0 { count } else { 1.0 });
+    let of_lane = fold_inside::<Sum, T, THREADS, C, M, N>(
+        cols,
+        #[inline(always)]
+        |i| {
+            let apart = value_between::<T>(&words.0[i / in_piece], i % in_piece) - mean;
+            apart * apart
+        },
+    );
+    let spread = over_lanes::<Sum>(of_lane, threads);
     if threads <= 32 {
         return (PerLine::splat(mean, 1), PerLine::splat(spread, 1));
     }
     // SAFETY: the caller's.
     let parts = unsafe { Left::<3>::leave::<THREADS, C, M>(scratch, [mean, spread, count]) };
-    let mut total = 0.0;
+    let mut sum = 0.0;
     let mut add = #[inline(always)]
-    |w: usize| total += parts.read(w, 0) * parts.read(w, 2);
-    each_warp!(add, ByRows::<THREADS, C>::threads_of_row(M) / 32);
-    let mean = total * reciprocal(cols as f32);
+    |w: usize| sum += parts.read(w, 0) * parts.read(w, 2);
+    below!(add, ByRows::<THREADS, C>::threads_of_row(M) / 32);
+    let mean = sum * reciprocal(cols as f32);
     let mut spread = 0.0;
     let mut add = #[inline(always)]
     |w: usize| {
         let apart = parts.read(w, 0) - mean;
+        // the count first: a warp without elements adds nothing, however large the mean
         spread += parts.read(w, 1) + parts.read(w, 2) * apart * apart;
     };
-    each_warp!(add, ByRows::<THREADS, C>::threads_of_row(M) / 32);
+    below!(add, ByRows::<THREADS, C>::threads_of_row(M) / 32);
     (PerLine::splat(mean, 1), PerLine::splat(spread, 1))
 }
 
@@ -187,39 +202,20 @@ pub(crate) unsafe fn fold_powers<
 ) -> (PerLine<f32>, PerLine<f32>) {
     let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
     let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
-    let whole = cols >= N as u32;
-    let left = left::<THREADS, C, M, N>(cols);
-    let of_lane = if whole {
-        partial::<Greatest, f32, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| value_anew::<T>(&words.0[i / in_piece], i % in_piece),
-        )
-    } else {
-        partial::<Greatest, f32, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| {
-                let x = value_anew::<T>(&words.0[i / in_piece], i % in_piece);
-                if across::<THREADS, C, M, N>(i) < left { x } else { f32::NEG_INFINITY }
-            },
-        )
-    };
+    let of_lane = fold_inside::<Greatest, T, THREADS, C, M, N>(
+        cols,
+        #[inline(always)]
+        |i| value_anew::<T>(&words.0[i / in_piece], i % in_piece),
+    );
     let most = over_lanes::<Greatest>(of_lane, threads);
     // of a warp with nothing but minus infinity, zeros are the powers
     let base = if most == f32::NEG_INFINITY && threads > 32 { 0.0 } else { most };
-    let power = #[inline(always)]
-    |i: usize| exp2((value_between::<T>(&words.0[i / in_piece], i % in_piece) - base) * factor);
-    let sum = if whole {
-        partial::<Sum, f32, ByRows<THREADS, C>, M, N>(power)
-    } else {
-        partial::<Sum, f32, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| {
-                let power = power(i);
-                if across::<THREADS, C, M, N>(i) < left { power } else { 0.0 }
-            },
-        )
-    };
-    let sum = over_lanes::<Sum>(sum, threads);
+    let of_lane = fold_inside::<Sum, T, THREADS, C, M, N>(
+        cols,
+        #[inline(always)]
+        |i| exp2((value_between::<T>(&words.0[i / in_piece], i % in_piece) - base) * factor),
+    );
+    let sum = over_lanes::<Sum>(of_lane, threads);
     if threads <= 32 {
         return (PerLine::splat(most, 1), PerLine::splat(sum, 1));
     }
@@ -228,10 +224,10 @@ pub(crate) unsafe fn fold_powers<
     let mut greatest = f32::NEG_INFINITY;
     let mut join = #[inline(always)]
     |w: usize| greatest = Greatest::join(greatest, parts.read(w, 0));
-    each_warp!(join, ByRows::<THREADS, C>::threads_of_row(M) / 32);
+    below!(join, ByRows::<THREADS, C>::threads_of_row(M) / 32);
     let mut sum = 0.0;
     let mut add = #[inline(always)]
     |w: usize| sum += parts.read(w, 1) * exp2((parts.read(w, 0) - greatest) * factor);
-    each_warp!(add, ByRows::<THREADS, C>::threads_of_row(M) / 32);
+    below!(add, ByRows::<THREADS, C>::threads_of_row(M) / 32);
     (PerLine::splat(greatest, 1), PerLine::splat(sum, 1))
 }

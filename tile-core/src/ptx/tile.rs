@@ -94,6 +94,19 @@ impl<V: Value> Spread<V> {
     }
 }
 
+impl Spread<f32> {
+    #[inline(always)]
+    pub(crate) fn turn_pairs<L: Layout<M, N>, const M: usize, const N: usize>(&self, cos: &Self, sin: &Self) -> Self {
+        spread::<f32, L, M, N>(
+            #[inline(always)]
+            |i| {
+                let (mine, other, c, s) = (self.0[i], self.0[i ^ 1], cos.0[i / 2], sin.0[i / 2]);
+                if i % 2 == 0 { mine * c - other * s } else { mine * c + other * s }
+            },
+        )
+    }
+}
+
 impl<V: Value> PerLine<V> {
     #[inline(always)]
     fn of(f: impl Fn(usize) -> V) -> Self {
@@ -973,36 +986,21 @@ pub(crate) unsafe fn fold_column_words<
 }
 
 /// `f` of every element, its counterparts in two columns and its column's value, rounded: one piece after the other.
-///
-/// # Safety
-/// As for [`fetch_tile`].
 #[inline(always)]
-pub(crate) unsafe fn combine_columns<
-    T: Element,
-    W: Element,
-    P: Value,
-    L: Layout<M, N>,
-    const M: usize,
-    const N: usize,
->(
+pub(crate) fn combine_columns<T: Element, W: Value, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
     x: &Words<T>,
-    columns: (&Window<W>, &Window<W>),
+    columns: (&Spread<W>, &Spread<W>),
     per_column: &PerLine<P>,
-    f: impl Fn(T::Value, (W::Value, W::Value), P) -> T::Value,
+    f: impl Fn(T::Value, (W, W), P) -> T::Value,
 ) -> Words<T> {
-    let (first, _) = L::first(here(tid()));
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let of_row = #[inline(always)]
-    |c: &Window<W>, i: usize| {
-        let row = first + L::step(i as u32).0;
-        let from = c.ptr.wrapping_add((row as u64 * c.stride) as usize) as u64;
-        // SAFETY: inside the window.
-        unsafe { load_one::<W>(from, Limits { row, rows: c.rows, at: 0, limit: c.cols }) }
-    };
     by_pieces::<T, L, M, N, _>(
         #[inline(always)]
-        |q| (q, anew::<T>(x.0[q]), (of_row(columns.0, q * in_piece), of_row(columns.1, q * in_piece))),
+        |q| (q, anew::<T>(x.0[q])),
         #[inline(always)]
-        |(q, x, of_row), k| f(value::<T>(x, k), *of_row, per_column.0[(q * in_piece + k) % L::CHUNK]),
+        |(q, x), k| {
+            let i = q * in_piece + k;
+            f(value::<T>(x, k), (columns.0.0[i], columns.1.0[i]), per_column.0[i % L::CHUNK])
+        },
     )
 }

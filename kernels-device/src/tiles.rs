@@ -5,38 +5,25 @@
 /// `$then! { arguments; halves [<M, N, THREADS, BLOCKS>, ..] singles [..] }`. A tile has `M` rows of at most `N` columns, and
 /// `THREADS` threads work on it, in blocks of which an SM holds `BLOCKS`. By width.
 ///
-/// Found by measuring (see docs/kernels/rmsnorm.md): small blocks, which wait for their barriers alone, and as much in
-/// flight as the registers hold.
+/// Found by measuring (see docs/kernels/rmsnorm.md and layernorm.md): small blocks, which wait for their barriers alone, of
+/// threads with 64 bytes of their row each, in four pieces. What a thread does once (shuffles, the factors of its row) is
+/// shared by as many elements as registers allow, and a row that fills three quarters of its tile costs three quarters of it,
+/// for the fourth piece is passed over.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __row_tiles {
-    ($then:ident! { $($arguments:tt)* }) => {
+    ($then:ident! { $($arguments:tt)* }) => { $crate::__row_tiles! { $then! { $($arguments)* } and } };
+    // with more for elements of 16 bits
+    ($then:ident! { $($arguments:tt)* } and $($more:tt)*) => {
         $then! {
             $($arguments)*;
             halves [
-                <8, 128, 128, 16>, <4, 256, 128, 16>, <4, 512, 128, 12>, <2, 1024, 128, 12>, <1, 2048, 128, 12>,
-                <1, 4096, 256, 5>, <1, 8192, 256, 4>, <1, 16384, 512, 2>, <1, 32768, 1024, 1>
+                <32, 128, 128, 8>, <16, 256, 128, 8>, <8, 512, 128, 8>, <4, 1024, 128, 8>, <2, 2048, 128, 8>,
+                <1, 4096, 128, 8>, <1, 8192, 256, 4>, <1, 16384, 512, 2> $($more)*
             ]
             singles [
-                <8, 128, 128, 16>, <4, 256, 128, 16>, <2, 512, 128, 12>, <1, 1024, 128, 12>, <1, 2048, 128, 8>,
+                <16, 128, 128, 8>, <8, 256, 128, 8>, <4, 512, 128, 8>, <2, 1024, 128, 8>, <1, 2048, 128, 8>,
                 <1, 4096, 256, 4>, <1, 8192, 512, 2>, <1, 16384, 1024, 1>
-            ]
-        }
-    };
-}
-
-/// As [`__row_tiles`](crate::__row_tiles), for kernels with more to hold for each row: fewer tiles, and fewer blocks an SM.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __roomy_row_tiles {
-    ($then:ident! { $($arguments:tt)* }) => {
-        $then! {
-            $($arguments)*;
-            halves [
-                <4, 512, 128, 10>, <1, 2048, 128, 10>, <1, 4096, 256, 4>, <1, 8192, 256, 4>, <1, 16384, 512, 2>
-            ]
-            singles [
-                <2, 512, 128, 10>, <1, 2048, 128, 8>, <1, 4096, 256, 4>, <1, 8192, 512, 2>, <1, 16384, 1024, 1>
             ]
         }
     };

@@ -5,7 +5,7 @@ use tilewright_core::element::{Element, bf16, f16};
 use tilewright_host::{Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::rms_silu::channels::fused as channels_fused;
 use tilewright_kernels::rms_silu::rows::{fused, lossless};
-use tilewright_kernels::{__rms_silu_channel_tiles, __rms_silu_tiles};
+use tilewright_kernels::{__lossless_tiles, __rms_silu_channel_tiles, __row_tiles};
 
 mod sealed {
     pub trait Sealed {}
@@ -194,7 +194,7 @@ macro_rules! activated {
                 let (eps, clamped) = how.norm.lowered();
                 let cols = x.extents()[1];
                 match how.numerics {
-                    Numerics::Fused => __rms_silu_tiles!($list! { narrowest! (
+                    Numerics::Fused => __row_tiles!($list! { narrowest! (
                         cols,
                         fused<$t>,
                         s,
@@ -206,9 +206,9 @@ macro_rules! activated {
                             eps,
                             clamped,
                         ),
-                        Err(too_wide("columns", 4096, cols))
+                        Err(too_wide("columns", 16384, cols))
                     ) }),
-                    Numerics::Lossless => __rms_silu_tiles!($list! { narrowest! (
+                    Numerics::Lossless => __lossless_tiles!($list! { narrowest! (
                         cols,
                         lossless<$t>,
                         s,

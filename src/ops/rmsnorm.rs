@@ -236,8 +236,8 @@ macro_rules! normed {
             $c.offset,
         )
     };
-    (@pick halves $($call:tt)*) => { __row_tiles!(halves! { $($call)* }) };
-    (@pick singles $($call:tt)*) => { __row_tiles!(singles! { $($call)* }) };
+    (@pick halves $($call:tt)*) => { __row_tiles!(halves! { $($call)* } and , <1, 32768, 1024, 1>) };
+    (@pick singles $($call:tt)*) => { __row_tiles!(singles! { $($call)* } and , <1, 32768, 1024, 1>) };
     ($($t:tt $w:tt $list:ident),*) => {$(
         impl sealed::Sealed<$w> for $t {}
         impl Normed<$w> for $t {

@@ -83,7 +83,9 @@ pub use tilewright_macros::kernel;
 /// Everything a kernel file needs: `use tilewright::prelude::*;`.
 pub mod prelude {
     pub use crate::backend::{AccElement, BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
-    pub use crate::backend::{divide, exp, exp2, log2, reciprocal, rsqrt, sigmoid, sqrt, tanh};
+    pub use crate::backend::{
+        exp, exp2, inverse, log2, multiply_add, quotient, reciprocal, rsqrt, sigmoid, sqrt, tanh,
+    };
     pub use crate::cluster::{ClusterSum, ClusterSummer};
     pub use crate::columns::ColumnScratch;
     pub use crate::dot::{BlockAcc, Stages};

@@ -14,13 +14,28 @@ use crate::tile::{Fetched, PerRow};
 impl<T: Element<Value = f32>, const M: usize, const N: usize, const THREADS: usize, C: Chunks>
     Fetched<T, M, N, ByRows<THREADS, C>>
 {
+    /// The sum of the squares of each row's values.
+    #[inline(always)]
+    pub fn row_squares<const CLUSTER: usize>(&self, cta: &mut Cta<THREADS, CLUSTER>) -> PerRow<f32, M, THREADS> {
+        if !self.zero {
+            return self.row_sum_of(
+                cta,
+                #[inline(always)]
+                |x| x * x,
+            );
+        }
+        // SAFETY: the whole block is here: its token is borrowed exclusively. What is outside is zero.
+        PerRow { values: unsafe { backend::fold_squares::<T, THREADS, C, M, N>(&mut cta.scratch, &self.words) } }
+    }
+
     /// The mean of each row, and the sum of the squares of its values' differences from it. A large mean costs the second
     /// no precision.
     #[inline(always)]
     pub fn row_moments(&self, cta: &mut Cta<THREADS>) -> (PerRow<f32, M, THREADS>, PerRow<f32, M, THREADS>) {
         // SAFETY: the whole block is here: its token is borrowed exclusively.
-        let (mean, spread) =
-            unsafe { backend::fold_moments::<T, THREADS, C, M, N>(&mut cta.scratch, &self.words, self.cols) };
+        let (mean, spread) = unsafe {
+            backend::fold_moments::<T, THREADS, C, M, N>(&mut cta.scratch, &self.words, self.zero, self.cols)
+        };
         (PerRow { values: mean }, PerRow { values: spread })
     }
 
@@ -38,6 +53,17 @@ impl<T: Element<Value = f32>, const M: usize, const N: usize, const THREADS: usi
         (PerRow { values: greatest }, PerRow { values: sum })
     }
 }
+
+#[cfg(target_arch = "nvptx64")]
+/// Calls `f(i)` for each `i` below `$n`, which is a constant and 32 at most.
+macro_rules! below {
+    ($f:ident, $n:expr; $($i:literal)*) => { $(if const { $i < $n } { $f($i) })* };
+    ($f:ident, $n:expr) => {
+        below!($f, $n; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
+    };
+}
+#[cfg(target_arch = "nvptx64")]
+pub(crate) use below;
 
 /// How many of the elements that `lanes` adjacent threads hold, from thread `first` of the row on, are inside a row of
 /// `cols`: `count` chunks of `chunk` elements in each of them, `threads` chunks apart.

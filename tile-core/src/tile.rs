@@ -138,8 +138,13 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         per_row: &PerRow<P, M, THREADS>,
         f: impl Fn(T::Value, W::Value, P) -> T::Value + Sync,
     ) -> Self {
-        let words =
-            backend::combine::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &other.words, &per_row.values, f);
+        let words = backend::combine::<T, W, P, ByRows<THREADS, C>, M, N>(
+            &self.words,
+            &other.words,
+            &per_row.values,
+            self.cols,
+            f,
+        );
         let (rows, cols) = (least(self.rows, other.rows), least(self.cols, other.cols));
         Fetched { words, rows, cols, zero: false, _p: PhantomData }
     }
@@ -156,8 +161,9 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
     ) -> Self {
         let row = repeated::<W, M, N>(&row);
         // SAFETY: the row is a shared view's.
-        let words =
-            unsafe { backend::combine_row::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &row, &per_row.values, f) };
+        let words = unsafe {
+            backend::combine_row::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &row, &per_row.values, self.cols, f)
+        };
         let (rows, cols) = (least(self.rows, row.rows), least(self.cols, row.cols));
         Fetched { words, rows, cols, zero: false, _p: PhantomData }
     }
@@ -171,7 +177,8 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value + Sync,
     ) -> Self {
         let (others, per_row) = ((&others.0.words, &others.1.words), (&per_row.0.values, &per_row.1.values));
-        let words = backend::combine_two::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, others, per_row, f);
+        let words =
+            backend::combine_two::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, others, per_row, self.cols, f);
         Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
 
@@ -188,7 +195,13 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         let per_row = (&per_row.0.values, &per_row.1.values);
         // SAFETY: the rows are shared views'.
         let words = unsafe {
-            backend::combine_rows::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, (&rows.0, &rows.1), per_row, f)
+            backend::combine_rows::<T, W, P, ByRows<THREADS, C>, M, N>(
+                &self.words,
+                (&rows.0, &rows.1),
+                per_row,
+                self.cols,
+                f,
+            )
         };
         Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
@@ -201,7 +214,7 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         f: impl Fn(T::Value, (P, P)) -> T::Value + Sync,
     ) -> Self {
         let per_row = (&per_row.0.values, &per_row.1.values);
-        let words = backend::map_words::<T, P, ByRows<THREADS, C>, M, N>(&self.words, per_row, f);
+        let words = backend::map_words::<T, P, ByRows<THREADS, C>, M, N>(&self.words, per_row, self.cols, f);
         Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
 

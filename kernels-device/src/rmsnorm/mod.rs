@@ -52,7 +52,7 @@ pub fn factors_of<T: Element<Value = f32>, const M: usize, const N: usize, const
     inverse_width: f32,
     eps: f32,
 ) -> PerRow<f32, M, THREADS> {
-    x.row_sum_of(cta, |x| x * x).map(|sum| rsqrt(sum * inverse_width + eps))
+    x.row_squares(cta).map(|sum| rsqrt(sum * inverse_width + eps))
 }
 
 /// An element times its weight and its row's factor. These two first: what needs the weight can not be computed before

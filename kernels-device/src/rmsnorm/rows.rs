@@ -82,4 +82,4 @@ macro_rules! kernels {
         }
     };
 }
-crate::__row_tiles!(kernels! {});
+crate::__row_tiles!(kernels! {} and , <1, 32768, 1024, 1>);

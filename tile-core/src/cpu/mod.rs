@@ -29,7 +29,7 @@ pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
 pub(crate) use epilogue::zip;
-pub use math::{divide, exp, exp2, log2, reciprocal, rsqrt, sigmoid, sqrt, tanh};
+pub use math::{exp, exp2, inverse, log2, multiply_add, quotient, reciprocal, rsqrt, sigmoid, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub(crate) use memory::*;

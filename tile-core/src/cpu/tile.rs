@@ -69,6 +69,12 @@ impl<V: Value> PerLine<V> {
 /// The elements of a tile, each a value that its type can hold.
 pub struct Words<T: Element>(Vec<T::Value>);
 
+impl<T: Element> Words<T> {
+    pub(crate) fn spread(&self) -> Spread<T::Value> {
+        Spread(self.0.clone())
+    }
+}
+
 /// Reads a window; zeros outside.
 ///
 /// # Safety
@@ -124,6 +130,7 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
     x: &Words<T>,
     other: &Words<W>,
     per_row: &PerLine<P>,
+    _cols: u32,
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
     let each = x.0.iter().zip(&other.0).enumerate();
@@ -157,11 +164,12 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
     x: &Words<T>,
     w: &Window<W>,
     per_row: &PerLine<P>,
+    cols: u32,
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
     // SAFETY: the caller's.
     let row = unsafe { fetch_tile::<W, L, true, M, N>(w) };
-    combine::<T, W, P, L, M, N>(x, &row, per_row, f)
+    combine::<T, W, P, L, M, N>(x, &row, per_row, cols, f)
 }
 
 /// [`combine_row`] and [`store_words`] in one.
@@ -176,7 +184,7 @@ pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) {
     // SAFETY: the caller's.
-    unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, f)) }
+    unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, to.cols, f)) }
 }
 
 /// As [`combine`], with two counterparts and two values for each row.
@@ -184,6 +192,7 @@ pub(crate) fn combine_two<T: Element, W: Element, P: Value, L: Layout<M, N>, con
     x: &Words<T>,
     others: (&Words<W>, &Words<W>),
     per_row: (&PerLine<P>, &PerLine<P>),
+    _cols: u32,
     f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
 ) -> Words<T> {
     let all = x.0.iter().zip(others.0.0.iter().zip(&others.1.0)).enumerate();
@@ -200,17 +209,19 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
     x: &Words<T>,
     rows: (&Window<W>, &Window<W>),
     per_row: (&PerLine<P>, &PerLine<P>),
+    cols: u32,
     f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
 ) -> Words<T> {
     // SAFETY: the caller's.
     let (w, b) = unsafe { (fetch_tile::<W, L, true, M, N>(rows.0), fetch_tile::<W, L, true, M, N>(rows.1)) };
-    combine_two::<T, W, P, L, M, N>(x, (&w, &b), per_row, f)
+    combine_two::<T, W, P, L, M, N>(x, (&w, &b), per_row, cols, f)
 }
 
 /// `f` of every element and its row's two values, rounded.
 pub(crate) fn map_words<T: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
     x: &Words<T>,
     per_row: (&PerLine<P>, &PerLine<P>),
+    _cols: u32,
     f: impl Fn(T::Value, (P, P)) -> T::Value,
 ) -> Words<T> {
     let all = x.0.iter().enumerate();
@@ -280,30 +291,6 @@ pub(crate) unsafe fn fold_rows<
         sums.into_iter().step_by(32).reduce(F::join).unwrap_or(F::START)
     };
     PerLine((0..M).map(row).collect())
-}
-
-/// Joins `f` of the elements of each column that are inside.
-///
-/// # Safety
-/// As for [`fold_columns`].
-pub(crate) unsafe fn fold_column_words<
-    F: Fold<V>,
-    T: Element,
-    V: Value,
-    const THREADS: usize,
-    C: Chunks,
-    const M: usize,
-    const N: usize,
->(
-    mut scratch: Smem,
-    words: &Words<T>,
-    _all: bool,
-    rows: u32,
-    f: impl Fn(T::Value) -> V,
-) -> PerLine<V> {
-    let values = Spread(words.0.iter().map(|&v| f(v)).collect());
-    // SAFETY: the caller's.
-    unsafe { fold_columns::<F, V, THREADS, C, M, N>(&mut scratch, &values, rows) }
 }
 
 /// `f` of every element, its counterparts in two columns and its column's value, rounded.

@@ -7,7 +7,7 @@
 use core::arch::asm;
 
 use super::element::{Pack16, bf16, f16, pack_e4m3};
-use super::sync::unknown_zero;
+use super::sync::{other_unknown_zero, unknown_zero};
 use crate::element::{DType, Element, Value, e4m3};
 
 /// An access happens if `row < rows` and `at < limit`. Compared where it happens, in the assembler text: as values that
@@ -330,7 +330,7 @@ pub(super) fn value_between<T: Element>(words: &[u32; 4], k: usize) -> T::Value 
         return value::<T>(words, k);
     }
     let per_word = 4 / size_of::<T>();
-    let word = words[k / per_word] ^ unknown_zero();
+    let word = words[k / per_word] ^ other_unknown_zero();
     widen::<T>(word >> (k % per_word * size_of::<T>() * 8))
 }
 

@@ -66,19 +66,46 @@ pub fn exp(x: f32) -> f32 {
     y
 }
 
-/// `x / y` to half an ulp and what 2^-20 ulps are, where `y`, `1 / y` and the quotient are normal numbers or the quotient is
-/// an exact infinity, zero or NaN: the steps of an exact division (Markstein, "Computation of elementary functions on the
-/// IBM RISC System/6000 processor") without those for the others, which would be a branch.
+/// `a b + c`, rounded once. Two operations written apart are never joined.
 #[inline(always)]
-pub fn divide(x: f32, y: f32) -> f32 {
+pub fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
+    let r: f32;
+    // SAFETY: arithmetic on registers.
+    unsafe {
+        asm!("fma.rn.f32 {0}, {1}, {2}, {3};", out(reg32) r, in(reg32) a, in(reg32) b, in(reg32) c,
+            options(pure, nomem, nostack))
+    }
+    r
+}
+
+/// `1 / y` to little more than half an ulp, where both are normal numbers; of zero an infinity, of an infinity zero.
+#[inline(always)]
+pub fn inverse(y: f32) -> f32 {
+    let r: f32;
+    // SAFETY: arithmetic on registers.
+    unsafe {
+        asm!(
+            "{{ .reg .f32 n, e; .reg .pred p; neg.f32 n, {1}; rcp.approx.ftz.f32 {0}, {1}; \
+            fma.rn.f32 e, n, {0}, 0f3F800000; setp.num.f32 p, e, e; @p fma.rn.f32 {0}, {0}, e, {0}; }}",
+            out(reg32) r, in(reg32) y, options(pure, nomem, nostack)
+        )
+    }
+    r
+}
+
+/// `x / y` with the [`inverse`] of `y`, to half an ulp and what 2^-20 ulps are, as long as the inverse and the quotient are
+/// normal numbers, or the quotient is an infinity, zero or NaN whatever the rounding: the steps of an exact division
+/// (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor") without those for other cases,
+/// which would be a branch.
+#[inline(always)]
+pub fn quotient(x: f32, y: f32, inverse: f32) -> f32 {
     let q: f32;
     // SAFETY: arithmetic on registers.
     unsafe {
         asm!(
-            "{{ .reg .f32 n, r, e, q; .reg .pred p; neg.f32 n, {2}; rcp.approx.ftz.f32 r, {2}; \
-            fma.rn.f32 e, n, r, 0f3F800000; setp.num.f32 p, e, e; @p fma.rn.f32 r, r, e, r; mul.f32 q, {1}, r; \
-            fma.rn.f32 e, n, q, {1}; setp.num.f32 p, e, e; @p fma.rn.f32 q, e, r, q; mov.f32 {0}, q; }}",
-            out(reg32) q, in(reg32) x, in(reg32) y, options(pure, nomem, nostack)
+            "{{ .reg .f32 n, e, q; .reg .pred p; neg.f32 n, {2}; mul.f32 q, {1}, {3}; fma.rn.f32 e, n, q, {1}; \
+            setp.ne.f32 p, e, 0f00000000; @p fma.rn.f32 q, e, {3}, q; mov.f32 {0}, q; }}",
+            out(reg32) q, in(reg32) x, in(reg32) y, in(reg32) inverse, options(pure, nomem, nostack)
         )
     }
     q

@@ -7,6 +7,7 @@
 mod access;
 mod barrier;
 mod cluster;
+mod columns;
 mod cp_async;
 mod dot;
 mod dot_strips;
@@ -28,7 +29,7 @@ pub use dot::DotElement;
 pub use element::Pack16;
 pub use entry::{__asm, BelongsToItsToken, Faults, NotShared, Place, finish, shared_at};
 pub use epilogue::AccElement;
-pub use math::{divide, exp, exp2, log2, reciprocal, rsqrt, sigmoid, sqrt, tanh};
+pub use math::{exp, exp2, inverse, log2, multiply_add, quotient, reciprocal, rsqrt, sigmoid, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub use mma_sync::{BlockProduct, Split};
@@ -38,6 +39,7 @@ pub use wgmma::{MmaElement, Wgmma, Width};
 
 pub(crate) use barrier::*;
 pub(crate) use cluster::cluster_sum;
+pub(crate) use columns::*;
 pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
 pub(crate) use epilogue::zip;

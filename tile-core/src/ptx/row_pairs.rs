@@ -2,13 +2,13 @@
 //! rules of the reductions to one value.
 
 use super::access::{value_anew, value_between};
-use super::math::{exp2, reciprocal};
+use super::math::{exp2, multiply_add, reciprocal};
 use super::smem::Smem;
 use super::sync::{block_barrier, tid};
-use super::tile::{HALF, PerLine, Piece, Words, join_across, partial};
+use super::tile::{HALF, PerLine, Piece, Words, join_across, join_row};
 use crate::element::Element;
 use crate::layout::{ByRows, Chunks, Layout};
-use crate::row_pairs::inside;
+use crate::row_pairs::{below, inside};
 use crate::tile::{Fold, Greatest, Sum};
 
 /// Joins a value over the lanes of a warp that belong to one row of `threads` threads.
@@ -32,51 +32,82 @@ fn over_lanes<F: Fold<f32>>(mut s: f32, threads: usize) -> f32 {
     s
 }
 
-/// Calls `f(i)` for each `i` below `$n`, which is a constant and 32 at most.
-macro_rules! below {
-    ($f:ident, $n:expr; $($i:literal)*) => { $(if const { $i < $n } { $f($i) })* };
-    ($f:ident, $n:expr) => {
-        below!($f, $n; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
-    };
-}
-
-/// Joins `v(i)` of a thread's elements that are inside a row of `cols`. Where whole pieces are inside or outside, a piece at
-/// a time is left out, which costs next to nothing; else an element at a time.
+/// Joins a thread's elements that are inside a row of `cols`: `add(sum, piece, k)` is the sum with element `k` of a piece. Pieces
+/// that lie beyond in every thread are passed over, and a piece that is not whole is looked at once more, element by element.
 #[inline(always)]
 fn fold_inside<F: Fold<f32>, T: Element, const THREADS: usize, C: Chunks, const M: usize, const N: usize>(
+    words: &Words<T>,
     cols: u32,
-    v: impl Fn(usize) -> f32,
+    add: impl Fn(f32, &[u32; 4], usize) -> f32,
 ) -> f32 {
     let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
     let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(tid()).1);
     let across = #[inline(always)]
-    |i: usize| <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32).1;
-    if cols % in_piece as u32 != 0 {
-        return partial::<F, f32, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| {
-                let v = v(i);
-                if across(i) < left { v } else { F::START }
-            },
-        );
-    }
+    |q: usize| <ByRows<THREADS, C> as Layout<M, N>>::step((q * in_piece) as u32).1;
     let mut sums = [F::START; 2];
     let mut piece = #[inline(always)]
     |q: usize| {
-        let i = q * in_piece;
-        let mut halves = [v(i), v(i + 1)];
-        let mut join = #[inline(always)]
-        |k: usize| {
-            if k > 1 {
-                halves[k % 2] = F::join(halves[k % 2], v(i + k));
-            }
-        };
-        below!(join, Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS);
+        if q > 0 && across(q) >= cols {
+            return;
+        }
+        let mut halves = [F::START; 2];
+        let mut each = #[inline(always)]
+        |k: usize| halves[k % 2] = add(halves[k % 2], &words.0[q], k);
+        below!(each, Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS);
         let joined = F::join(halves[0], halves[1]);
-        sums[q % 2] = F::join(sums[q % 2], if across(i) < left { joined } else { F::START });
+        sums[q % 2] = F::join(sums[q % 2], if across(q) + in_piece as u32 <= left { joined } else { F::START });
     };
     below!(piece, Piece::<T, ByRows<THREADS, C>, M, N>::COUNT);
-    F::join(sums[0], sums[1])
+    let mut sum = F::join(sums[0], sums[1]);
+    if cols % in_piece as u32 != 0 {
+        // the row ends in the same one of every thread's pieces
+        let (mut last, mut inside) = (words.0[0], left);
+        let mut find = #[inline(always)]
+        |q: usize| {
+            if q > 0 && across(q) < cols {
+                (last, inside) = (words.0[q], left.saturating_sub(across(q)));
+            }
+        };
+        below!(find, Piece::<T, ByRows<THREADS, C>, M, N>::COUNT);
+        let mut each = #[inline(always)]
+        |k: usize| {
+            if inside < in_piece as u32 && (k as u32) < inside {
+                sum = add(sum, &last, k);
+            }
+        };
+        below!(each, Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS);
+    }
+    sum
+}
+
+/// The sum of the squares of each row. What is outside is zero.
+///
+/// # Safety
+/// By the whole block.
+#[inline(always)]
+pub(crate) unsafe fn fold_squares<
+    T: Element<Value = f32>,
+    const THREADS: usize,
+    C: Chunks,
+    const M: usize,
+    const N: usize,
+>(
+    scratch: &mut Smem,
+    words: &Words<T>,
+) -> PerLine<f32> {
+    let mut sums = [0.0; 4];
+    let mut piece = #[inline(always)]
+    |q: usize| {
+        let mut each = #[inline(always)]
+        |k: usize| {
+            let x = value_anew::<T>(&words.0[q], k);
+            sums[k % 4] = multiply_add(x, x, sums[k % 4]);
+        };
+        below!(each, Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS);
+    };
+    below!(piece, Piece::<T, ByRows<THREADS, C>, M, N>::COUNT);
+    // SAFETY: the caller's.
+    unsafe { join_row::<Sum, f32, THREADS, C, M>(scratch, (sums[0] + sums[1]) + (sums[2] + sums[3])) }
 }
 
 /// What the warps of a row have left for each other.
@@ -121,7 +152,7 @@ impl<const WORDS: usize> Drop for Left<'_, WORDS> {
     }
 }
 
-/// The mean of each row, and the sum of the squares of the differences from it.
+/// The mean of each row, and the sum of the squares of the differences from it. With `zero`, what is outside is zero.
 ///
 /// # Safety
 /// By the whole block.
@@ -135,14 +166,17 @@ pub(crate) unsafe fn fold_moments<
 >(
     scratch: &mut Smem,
     words: &Words<T>,
+    zero: bool,
     cols: u32,
 ) -> (PerLine<f32>, PerLine<f32>) {
-    let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
     let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
     // what is outside is zero
-    let of_lane = partial::<Sum, f32, ByRows<THREADS, C>, M, N>(
+    // what is outside adds nothing if it is zero
+    let of_lane = fold_inside::<Sum, T, THREADS, C, M, N>(
+        words,
+        if zero { N as u32 } else { cols },
         #[inline(always)]
-        |i| value_anew::<T>(&words.0[i / in_piece], i % in_piece),
+        |sum, piece, k| sum + value_anew::<T>(piece, k),
     );
     let sum = over_lanes::<Sum>(of_lane, threads);
     let count = if threads > 32 {
@@ -154,11 +188,12 @@ pub(crate) unsafe fn fold_moments<
     };
     let mean = sum * reciprocal(if count > 0.0 { count } else { 1.0 });
     let of_lane = fold_inside::<Sum, T, THREADS, C, M, N>(
+        words,
         cols,
         #[inline(always)]
-        |i| {
-            let apart = value_between::<T>(&words.0[i / in_piece], i % in_piece) - mean;
-            apart * apart
+        |sum, piece, k| {
+            let apart = value_between::<T>(piece, k) - mean;
+            multiply_add(apart, apart, sum)
         },
     );
     let spread = over_lanes::<Sum>(of_lane, threads);
@@ -200,20 +235,21 @@ pub(crate) unsafe fn fold_powers<
     cols: u32,
     factor: f32,
 ) -> (PerLine<f32>, PerLine<f32>) {
-    let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
     let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
     let of_lane = fold_inside::<Greatest, T, THREADS, C, M, N>(
+        words,
         cols,
         #[inline(always)]
-        |i| value_anew::<T>(&words.0[i / in_piece], i % in_piece),
+        |most, piece, k| Greatest::join(most, value_anew::<T>(piece, k)),
     );
     let most = over_lanes::<Greatest>(of_lane, threads);
     // of a warp with nothing but minus infinity, zeros are the powers
     let base = if most == f32::NEG_INFINITY && threads > 32 { 0.0 } else { most };
     let of_lane = fold_inside::<Sum, T, THREADS, C, M, N>(
+        words,
         cols,
         #[inline(always)]
-        |i| exp2((value_between::<T>(&words.0[i / in_piece], i % in_piece) - base) * factor),
+        |sum, piece, k| sum + exp2((value_between::<T>(piece, k) - base) * factor),
     );
     let sum = over_lanes::<Sum>(of_lane, threads);
     if threads <= 32 {

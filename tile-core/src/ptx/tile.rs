@@ -307,7 +307,7 @@ pub(crate) fn pack<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
 pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
     w: &Window<T>,
 ) -> Spread<T::Value> {
-    let (first, _) = L::first(tid());
+    let (first, _) = L::first(here(tid()));
     let first = spread::<T::Value, L, M, N>(
         #[inline(always)]
         |i| {
@@ -333,10 +333,12 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
     x: &Words<T>,
     other: &Words<W>,
     per_row: &PerLine<P>,
+    cols: u32,
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
     let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
     by_pieces::<T, L, M, N, _>(
+        cols,
         #[inline(always)]
         |q| (q, anew::<T>(x.0[q])),
         #[inline(always)]
@@ -353,10 +355,12 @@ pub(crate) fn combine_two<T: Element, W: Element, P: Value, L: Layout<M, N>, con
     x: &Words<T>,
     others: (&Words<W>, &Words<W>),
     per_row: (&PerLine<P>, &PerLine<P>),
+    cols: u32,
     f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
 ) -> Words<T> {
     let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
     by_pieces::<T, L, M, N, _>(
+        cols,
         #[inline(always)]
         |q| (q, anew::<T>(x.0[q])),
         #[inline(always)]
@@ -417,15 +421,20 @@ impl<W: Element> Repeated<W> {
     }
 }
 
-/// `f(i)` of every element, rounded: one piece after the other, so that only the values of one piece are held.
+/// `f(i)` of every element, rounded: one piece after the other, so that only the values of one piece are held. Pieces that lie
+/// beyond `cols` in every thread are passed over: rows that fill three quarters of a tile cost three quarters.
 #[inline(always)]
 fn by_pieces<T: Element, L: Layout<M, N>, const M: usize, const N: usize, S>(
+    cols: u32,
     start: impl Fn(usize) -> S,
     f: impl Fn(&S, usize) -> T::Value,
 ) -> Words<T> {
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
     let piece = #[inline(always)]
     |q: usize| {
+        if q > 0 && L::step((q * in_piece) as u32).1 >= cols {
+            return [0; 4];
+        }
         let state = start(q);
         let v = #[inline(always)]
         |k: usize| f(&state, k % in_piece);
@@ -444,6 +453,7 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
     x: &Words<T>,
     w: &Window<W>,
     per_row: &PerLine<P>,
+    cols: u32,
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
     let w = Repeated::of::<L, M, N>(w);
@@ -451,6 +461,7 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
     let all = #[inline(always)]
     |edges: bool| {
         by_pieces::<T, L, M, N, _>(
+            cols,
             // SAFETY: the caller's.
             #[inline(always)]
             |q| unsafe { (anew::<T>(x.0[q]), w.read::<L, true, M, N>(q * in_piece, in_piece, edges)) },
@@ -458,7 +469,7 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
             |(x, w), k| f(value::<T>(x, k), Repeated::<W>::value::<L, M, N>(w, k), per_row.0[0]),
         )
     };
-    if w.all_whole { all(false) } else { all(true) }
+    all(!w.all_whole)
 }
 
 /// [`combine_row`] and [`store_words`] in one, a piece after the other, so that registers are free early. Streamed.
@@ -475,7 +486,7 @@ pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N
 ) {
     if !Piece::<T, L, M, N>::all_whole(to) {
         // SAFETY: the caller's.
-        unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, f)) };
+        unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, to.cols, f)) };
         return;
     }
     let (w, share) = (Repeated::of::<L, M, N>(w), Share::of::<L, M, N>(to));
@@ -502,7 +513,7 @@ pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N
         };
         upto_16!(each, piece, Piece::<T, L, M, N>::COUNT);
     };
-    if w.all_whole { all(false) } else { all(true) }
+    all(!w.all_whole)
 }
 
 /// As [`combine_row`], with two rows and two values for each row.
@@ -514,6 +525,7 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
     x: &Words<T>,
     rows: (&Window<W>, &Window<W>),
     per_row: (&PerLine<P>, &PerLine<P>),
+    cols: u32,
     f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
 ) -> Words<T> {
     let (w, b) = (Repeated::of::<L, M, N>(rows.0), Repeated::of::<L, M, N>(rows.1));
@@ -521,6 +533,7 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
     let all = #[inline(always)]
     |edges: bool| {
         by_pieces::<T, L, M, N, _>(
+            cols,
             #[inline(always)]
             |q| {
                 let i = q * in_piece;
@@ -537,7 +550,7 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
             },
         )
     };
-    if w.all_whole && b.all_whole { all(false) } else { all(true) }
+    all(!(w.all_whole && b.all_whole))
 }
 
 /// `f` of every element and its row's two values, rounded.
@@ -545,9 +558,11 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
 pub(crate) fn map_words<T: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
     x: &Words<T>,
     per_row: (&PerLine<P>, &PerLine<P>),
+    cols: u32,
     f: impl Fn(T::Value, (P, P)) -> T::Value,
 ) -> Words<T> {
     by_pieces::<T, L, M, N, _>(
+        cols,
         #[inline(always)]
         |q| anew::<T>(x.0[q]),
         #[inline(always)]
@@ -594,9 +609,7 @@ pub(super) const HALF: u32 = 512;
 
 /// Four partial results, so that the joins of one need not wait for each other.
 #[inline(always)]
-pub(super) fn partial<F: Fold<V>, V: Value, L: Layout<M, N>, const M: usize, const N: usize>(
-    v: impl Fn(usize) -> V,
-) -> V {
+fn partial<F: Fold<V>, V: Value, L: Layout<M, N>, const M: usize, const N: usize>(v: impl Fn(usize) -> V) -> V {
     let mut sums = [v(0), v(1), v(2), v(3)];
     let mut join = #[inline(always)]
     |i: usize| {
@@ -698,7 +711,7 @@ pub(crate) unsafe fn fold_words<
 /// # Safety
 /// By the whole block.
 #[inline(always)]
-unsafe fn join_row<F: Fold<V>, V: Value, const THREADS: usize, C: Chunks, const M: usize>(
+pub(super) unsafe fn join_row<F: Fold<V>, V: Value, const THREADS: usize, C: Chunks, const M: usize>(
     scratch: &mut Smem,
     mut s: V,
 ) -> PerLine<V> {
@@ -885,106 +898,6 @@ pub(crate) unsafe fn fold_columns<
     sums
 }
 
-/// Joins `f` of the elements of each column, by way of a word for each column and warp in `scratch`: of all rows that the
-/// tile can hold if `all`, else of those that are inside.
-///
-/// # Safety
-/// By the whole block, with scratch that nobody uses.
-#[inline(always)]
-pub(crate) unsafe fn fold_column_words<
-    F: Fold<V>,
-    T: Element,
-    V: Value,
-    const THREADS: usize,
-    C: Chunks,
-    const M: usize,
-    const N: usize,
->(
-    scratch: Smem,
-    words: &Words<T>,
-    all: bool,
-    rows: u32,
-    f: impl Fn(T::Value) -> V,
-) -> PerLine<V> {
-    let t = tid();
-    let across = const { (N / C::LEN) as u32 };
-    let in_piece = const { Piece::<T, ByColumns<THREADS, C>, M, N>::ELEMENTS };
-    let left = rows.saturating_sub(<ByColumns<THREADS, C> as Layout<M, N>>::first(t).0);
-    let column = #[inline(always)]
-    |k: usize| {
-        if k >= C::LEN {
-            return V::ZERO;
-        }
-        let mut s = F::START;
-        let mut join = #[inline(always)]
-        |i: usize| {
-            if i % C::LEN == k {
-                let (down, _) = <ByColumns<THREADS, C> as Layout<M, N>>::step(i as u32);
-                let v = f(value_anew::<T>(&words.0[i / in_piece], i % in_piece));
-                s = F::join(s, if all || down < left { v } else { F::START });
-            }
-        };
-        upto_64!(each, join, <ByColumns<THREADS, C> as Layout<M, N>>::PER_THREAD);
-        s
-    };
-    let mut sums = PerLine::<V>::of(column);
-    let mut across_lanes = #[inline(always)]
-    |k: usize| {
-        let mut s = sums.0[k];
-        if across <= 1 {
-            s = join_across::<F, V>(s, 1);
-        }
-        if across <= 2 {
-            s = join_across::<F, V>(s, 2);
-        }
-        if across <= 4 {
-            s = join_across::<F, V>(s, 4);
-        }
-        if across <= 8 {
-            s = join_across::<F, V>(s, 8);
-        }
-        if across <= 16 {
-            s = join_across::<F, V>(s, 16);
-        }
-        sums.0[k] = s;
-    };
-    upto_16!(each, across_lanes, C::LEN);
-    let (warp, lane) = (t / 32, t % 32);
-    let columns = (lane % across) * C::LEN as u32;
-    let mine = scratch.add((warp * N as u32 + columns) as usize * 4);
-    let write = #[inline(always)]
-    |k: usize| {
-        // SAFETY: the words of this warp's columns, written by the first lane that has the column.
-        unsafe { mine.add(k * 4).store_u32_if(sums.0[k].to_bits32(), lane < across) }
-    };
-    upto_16!(each, write, C::LEN);
-    block_barrier();
-    // One thread joins the words of one column, and leaves the result where the first warp's was: only it reads that.
-    let first = scratch.add(t as usize * 4);
-    if t < N as u32 {
-        // SAFETY: written before the barrier.
-        let mut s = V::from_bits32(unsafe { first.load_u32() });
-        let mut join = #[inline(always)]
-        |w: usize| {
-            if w > 0 {
-                // SAFETY: as above.
-                s = F::join(s, V::from_bits32(unsafe { first.add(w * N * 4).load_u32() }));
-            }
-        };
-        upto_64!(each, join, THREADS / 32);
-        // SAFETY: this thread's alone until the next barrier.
-        unsafe { first.store_u32(s.to_bits32()) };
-    }
-    block_barrier();
-    let mut read = #[inline(always)]
-    |k: usize| {
-        // SAFETY: written before the barrier.
-        sums.0[k] = V::from_bits32(unsafe { scratch.add(columns as usize * 4 + k * 4).load_u32() });
-    };
-    upto_16!(each, read, C::LEN);
-    sums
-}
-
 /// `f` of every element, its counterparts in two columns and its column's value, rounded: one piece after the other.
 #[inline(always)]
 pub(crate) fn combine_columns<T: Element, W: Value, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
@@ -995,6 +908,7 @@ pub(crate) fn combine_columns<T: Element, W: Value, P: Value, L: Layout<M, N>, c
 ) -> Words<T> {
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
     by_pieces::<T, L, M, N, _>(
+        u32::MAX,
         #[inline(always)]
         |q| (q, anew::<T>(x.0[q])),
         #[inline(always)]

@@ -2,10 +2,10 @@
 //!
 //! | kernel | pairs | tile | threads |
 //! |---|---|---|---|
-//! | [`halves`](fn@halves) | an element of a head's first half and its counterpart in the second | two of 32, 16 or 8 heads x 32, 64 or 128 | 128 |
-//! | [`pairs`](fn@pairs) | adjacent elements | 32, 16 or 8 heads x 64, 128 or 256 | 128 |
+//! | [`halves`](fn@halves) | an element of a head's first half and its counterpart in the second | two of 16 heads x 64, or 8 x 128 | 128 |
+//! | [`pairs`](fn@pairs) | adjacent elements | 16 heads x 128, or 8 x 256 | 128 |
 //!
-//! (`f32`: half as many heads.) `q` and `k` are of tokens x heads x elements, and are done by one launch: a block has some
+//! (`f32`: 4 heads of the wider.) `q` and `k` are of tokens x heads x elements, and are done by one launch: a block has some
 //! heads of one token of `q`, and as many of `k` as long as there are. A token's angle in a pair is read by its position
 //! from tables of cosines and sines; the position is read from the device. A position that the tables do not have gives
 //! zeros, and is reported.
@@ -67,9 +67,9 @@ fn turn_halves<'a, T: Element<Value = f32>, const M: usize, const N: usize>(
 /// the weights are two rows.
 #[kernel(
     grid = one_tile,
-    min_blocks = 6,
+    min_blocks = 4,
     faults(NO_POSITION = "a token has a position that the tables do not have"),
-    instances([<f16>, <bf16>] x [<32, 32>, <16, 64>, <8, 128>], [<f32>] x [<16, 32>, <8, 64>, <4, 128>])
+    instances([<f16>, <bf16>] x [<16, 64>, <8, 128>], [<f32>] x [<4, 128>])
 )]
 pub fn halves<T: Element<Value = f32>, const M: usize, const N: usize>(
     mut cta: Cta<128>,
@@ -127,9 +127,9 @@ fn turn_adjacent<'a, T: Element<Value = f32>, const M: usize, const N: usize, co
 /// Adjacent elements of a head turn together.
 #[kernel(
     grid = one_tile,
-    min_blocks = 6,
+    min_blocks = 4,
     faults(NO_POSITION = "a token has a position that the tables do not have"),
-    instances([<f16>, <bf16>] x [<32, 64, 32>, <16, 128, 64>, <8, 256, 128>], [<f32>] x [<16, 64, 32>, <8, 128, 64>, <4, 256, 128>])
+    instances([<f16>, <bf16>] x [<16, 128, 64>, <8, 256, 128>], [<f32>] x [<4, 256, 128>])
 )]
 pub fn pairs<T: Element<Value = f32>, const M: usize, const N: usize, const H: usize>(
     mut cta: Cta<128>,

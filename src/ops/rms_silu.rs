@@ -74,10 +74,11 @@ pub trait Activated: Element<Value = f32> + sealed::Sealed {
         wb: [In<'_, Self, 2>; 2],
         y: Out<'_, Self, 3>,
         norm: Norm,
+        active: u32,
     ) -> Result<()>;
 }
 
-/// `y = silu(norm(x))`, row by row. `x` and `y` have at most 4096 columns, any row stride and alignment; `w` has as many
+/// `y = silu(norm(x))`, row by row. `x` and `y` have at most 16384 columns ([`Numerics::Lossless`]: 4096), any row stride and alignment; `w` has as many
 /// elements as a row, and so has the bias `b`, which may be left out.
 ///
 /// # Errors
@@ -147,6 +148,46 @@ pub fn rms_silu_channels<T: Activated>(
     y: TensorViewMut<'_, T, 3>,
     norm: Norm,
 ) -> Result<()> {
+    over_channels(stream, x, w, b, y, norm, 1)
+}
+
+/// As [`rms_silu_channels`] without SiLU: `y = norm(x)` over the channels of each position.
+///
+/// # Errors
+/// As for [`rms_silu_channels`].
+///
+/// ```
+/// use tilewright::ops::rms_silu::{Norm, rmsnorm_channels};
+/// use tilewright::prelude::*;
+///
+/// let stream = Device::best().stream()?;
+/// let x = Tensor::<f32, 3>::from_slice(&stream, [1, 2, 1], &[3.0, 4.0])?;
+/// let w = Tensor::<f32, 1>::full(&stream, [2], 1.0)?;
+/// let mut y = Tensor::<f32, 3>::zeros(&stream, [1, 2, 1])?;
+/// rmsnorm_channels(&stream, x.view(), w.view(), None, y.view_mut(), Norm::MeanSquare { eps: 0.0 })?;
+/// assert!((y.to_vec(&stream)?[0] - 3.0 / 12.5f32.sqrt()).abs() < 1e-5);
+/// # Ok::<(), Error>(())
+/// ```
+pub fn rmsnorm_channels<T: Activated>(
+    stream: &Stream,
+    x: TensorView<'_, T, 3>,
+    w: TensorView<'_, T, 1>,
+    b: Option<TensorView<'_, T, 1>>,
+    y: TensorViewMut<'_, T, 3>,
+    norm: Norm,
+) -> Result<()> {
+    over_channels(stream, x, w, b, y, norm, 0)
+}
+
+fn over_channels<T: Activated>(
+    stream: &Stream,
+    x: TensorView<'_, T, 3>,
+    w: TensorView<'_, T, 1>,
+    b: Option<TensorView<'_, T, 1>>,
+    y: TensorViewMut<'_, T, 3>,
+    norm: Norm,
+    active: u32,
+) -> Result<()> {
     let [batch, channels, positions] = x.extents();
     same_shape("y", [batch, channels, positions], y.extents())?;
     same_shape("w", [channels], w.extents())?;
@@ -161,7 +202,7 @@ pub fn rms_silu_channels<T: Activated>(
         Some(b) => b.reshape([channels, 1])?,
         None => w.rows(0..0)?,
     };
-    T::channels(stream, x, [w, b], y, norm)
+    T::channels(stream, x, [w, b], y, norm, active)
 }
 
 fn too_wide(what: &str, most: usize, found: usize) -> Error {
@@ -232,6 +273,7 @@ macro_rules! activated {
                 [w, b]: [In<'_, $t, 2>; 2],
                 y: Out<'_, $t, 3>,
                 norm: Norm,
+                active: u32,
             ) -> Result<()> {
                 let (eps, clamped) = norm.lowered();
                 __rms_silu_channel_tiles!($list! { most_channels! (
@@ -245,6 +287,7 @@ macro_rules! activated {
                         y.tiles_mut().arg("y")?,
                         eps,
                         clamped,
+                        active,
                     )
                 ) })
             }

@@ -177,8 +177,7 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value + Sync,
     ) -> Self {
         let (others, per_row) = ((&others.0.words, &others.1.words), (&per_row.0.values, &per_row.1.values));
-        let words =
-            backend::combine_two::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, others, per_row, self.cols, f);
+        let words = backend::combine_two::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, others, per_row, f);
         Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
 
@@ -195,13 +194,7 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         let per_row = (&per_row.0.values, &per_row.1.values);
         // SAFETY: the rows are shared views'.
         let words = unsafe {
-            backend::combine_rows::<T, W, P, ByRows<THREADS, C>, M, N>(
-                &self.words,
-                (&rows.0, &rows.1),
-                per_row,
-                self.cols,
-                f,
-            )
+            backend::combine_rows::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, (&rows.0, &rows.1), per_row, f)
         };
         Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
@@ -214,7 +207,7 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         f: impl Fn(T::Value, (P, P)) -> T::Value + Sync,
     ) -> Self {
         let per_row = (&per_row.0.values, &per_row.1.values);
-        let words = backend::map_words::<T, P, ByRows<THREADS, C>, M, N>(&self.words, per_row, self.cols, f);
+        let words = backend::map_words::<T, P, ByRows<THREADS, C>, M, N>(&self.words, per_row, f);
         Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
 

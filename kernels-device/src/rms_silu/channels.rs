@@ -1,7 +1,8 @@
 //! Over the channels of each position: `x` and `y` are stacks of matrices of channels by positions, positions adjacent.
 //! Weight and bias are columns.
 
-use super::{Norm, fused as at_once, scaled};
+use super::{Norm, scaled};
+use crate::gated::silu;
 use tilewright::prelude::*;
 
 macro_rules! kernels {
@@ -31,12 +32,11 @@ macro_rules! kernels {
             let x = cta.fetch_columns(x.tile(i, j));
             let factors = x.column_squares(&mut cta, &mut sums).map(|sum| norm.factor(sum));
             let (w, b) = (cta.load_column_as(w.tile(0, 0)), cta.load_column_as(b.tile(0, 0)));
-            let y_elements = if active == 0 {
-                x.combine_columns((&w, &b), &factors, scaled)
-            } else {
-                x.combine_columns((&w, &b), &factors, at_once)
-            };
-            y.stream(&mut cta, &y_elements);
+            let normed = x.combine_columns((&w, &b), &factors, |x, wb, factor| {
+                let x = scaled(x, wb, factor);
+                if active == 0 { x } else { silu(x) }
+            });
+            y.stream(&mut cta, &normed);
         }
     };
 }
@@ -48,7 +48,7 @@ macro_rules! __rms_silu_channel_tiles {
     ($then:ident! { $($arguments:tt)* }) => {
         $then! {
             $($arguments)*;
-            halves [<96, 64, 128, 256, 8>, <192, 64, 256, 512, 4>, <384, 32, 256, 256, 4>, <1024, 32, 512, 512, 1>]
+            halves [<96, 64, 128, 256, 7>, <192, 64, 256, 512, 3>, <384, 32, 256, 256, 3>, <1024, 32, 512, 512, 1>]
             singles [<96, 32, 128, 128, 8>, <192, 32, 256, 256, 4>, <384, 16, 256, 128, 4>, <1024, 16, 512, 256, 1>]
         }
     };

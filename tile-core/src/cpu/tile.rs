@@ -192,7 +192,6 @@ pub(crate) fn combine_two<T: Element, W: Element, P: Value, L: Layout<M, N>, con
     x: &Words<T>,
     others: (&Words<W>, &Words<W>),
     per_row: (&PerLine<P>, &PerLine<P>),
-    _cols: u32,
     f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
 ) -> Words<T> {
     let all = x.0.iter().zip(others.0.0.iter().zip(&others.1.0)).enumerate();
@@ -209,19 +208,17 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
     x: &Words<T>,
     rows: (&Window<W>, &Window<W>),
     per_row: (&PerLine<P>, &PerLine<P>),
-    cols: u32,
     f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
 ) -> Words<T> {
     // SAFETY: the caller's.
     let (w, b) = unsafe { (fetch_tile::<W, L, true, M, N>(rows.0), fetch_tile::<W, L, true, M, N>(rows.1)) };
-    combine_two::<T, W, P, L, M, N>(x, (&w, &b), per_row, cols, f)
+    combine_two::<T, W, P, L, M, N>(x, (&w, &b), per_row, f)
 }
 
 /// `f` of every element and its row's two values, rounded.
 pub(crate) fn map_words<T: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
     x: &Words<T>,
     per_row: (&PerLine<P>, &PerLine<P>),
-    _cols: u32,
     f: impl Fn(T::Value, (P, P)) -> T::Value,
 ) -> Words<T> {
     let all = x.0.iter().enumerate();

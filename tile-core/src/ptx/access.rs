@@ -42,12 +42,13 @@ macro_rules! access {
     };
 }
 
-/// Reads `bytes` (4, 8 or 16) if inside, else gives zeros. Predicated, not branched.
+/// Reads `bytes` (4, 8 or 16) if inside, else gives zeros. Predicated, not branched. With `neighbours`, what is not kept in the
+/// L1 cache is read into the L2 cache with the 256 bytes around it, which other blocks are about to read.
 ///
 /// # Safety
 /// If inside, they are readable and aligned.
 #[inline(always)]
-pub(super) unsafe fn load_piece<const KEEP: bool>(bytes: usize, to: u64, l: Limits) -> [u32; 4] {
+pub(super) unsafe fn load_piece<const KEEP: bool>(bytes: usize, neighbours: bool, to: u64, l: Limits) -> [u32; 4] {
     let (mut x, mut y, mut z, mut w) = (0u32, 0u32, 0u32, 0u32);
     macro_rules! ld {
         ($text:literal, $($r:ident)*) => {
@@ -57,6 +58,9 @@ pub(super) unsafe fn load_piece<const KEEP: bool>(bytes: usize, to: u64, l: Limi
     // SAFETY: the caller's.
     unsafe {
         match (bytes, KEEP) {
+            (16, false) if neighbours => {
+                ld!("@p ld.global.L1::no_allocate.L2::256B.v4.b32 {{{x}, {y}, {z}, {w}}}, [{to}];", x y z w)
+            }
             (16, false) => ld!("@p ld.global.L1::no_allocate.v4.b32 {{{x}, {y}, {z}, {w}}}, [{to}];", x y z w),
             (8, false) => ld!("@p ld.global.L1::no_allocate.v2.b32 {{{x}, {y}}}, [{to}];", x y),
             (_, false) => ld!("@p ld.global.L1::no_allocate.b32 {x}, [{to}];", x),

@@ -32,8 +32,8 @@ fn over_lanes<F: Fold<f32>>(mut s: f32, threads: usize) -> f32 {
     s
 }
 
-/// Joins a thread's elements that are inside a row of `cols`: `add(sum, piece, k)` is the sum with element `k` of a piece. Pieces
-/// that lie beyond in every thread are passed over, and a piece that is not whole is looked at once more, element by element.
+/// Joins a thread's elements that are inside a row of `cols`: `add(sum, piece, k)` is the sum with element `k` of a piece. A
+/// piece that is outside is left out whole; one that is not whole is looked at once more, element by element.
 #[inline(always)]
 fn fold_inside<F: Fold<f32>, T: Element, const THREADS: usize, C: Chunks, const M: usize, const N: usize>(
     words: &Words<T>,
@@ -47,9 +47,6 @@ fn fold_inside<F: Fold<f32>, T: Element, const THREADS: usize, C: Chunks, const 
     let mut sums = [F::START; 2];
     let mut piece = #[inline(always)]
     |q: usize| {
-        if q > 0 && across(q) >= cols {
-            return;
-        }
         let mut halves = [F::START; 2];
         let mut each = #[inline(always)]
         |k: usize| halves[k % 2] = add(halves[k % 2], &words.0[q], k);
@@ -110,46 +107,43 @@ pub(crate) unsafe fn fold_squares<
     unsafe { join_row::<Sum, f32, THREADS, C, M>(scratch, (sums[0] + sums[1]) + (sums[2] + sums[3])) }
 }
 
-/// What the warps of a row have left for each other.
-struct Left<'s, const WORDS: usize> {
-    first: Smem,
-    scratch: &'s mut Smem,
-}
-
-impl<'s, const WORDS: usize> Left<'s, WORDS> {
-    /// Leaves this warp's values, and meets.
-    ///
-    /// # Safety
-    /// By the whole block.
-    #[inline(always)]
-    unsafe fn leave<const THREADS: usize, C: Chunks, const M: usize>(
-        scratch: &'s mut Smem,
-        mine: [f32; WORDS],
-    ) -> Self {
-        const { assert!(THREADS / 32 * WORDS * 4 <= HALF as usize, "a warp's values fit in half of the scratch") };
-        let (t, threads) = (tid(), const { ByRows::<THREADS, C>::threads_of_row(M) });
-        let own = scratch.add((t / 32) as usize * WORDS * 4);
-        let mut k = 0;
-        while k < WORDS {
-            // SAFETY: every warp has words of its own in this half, which nobody reads any more.
-            unsafe { own.add(k * 4).store_u32_if(mine[k].to_bits(), t % 32 == 0) };
-            k += 1;
+/// What the warps of a row have for each other: every warp leaves its values, all meet, and lane `w` gets those of warp `w`, or
+/// `none`. A reduction over all lanes then is one over the row.
+///
+/// # Safety
+/// By the whole block.
+#[inline(always)]
+unsafe fn exchange<const WORDS: usize, const THREADS: usize, C: Chunks, const M: usize>(
+    scratch: &mut Smem,
+    mine: [f32; WORDS],
+    none: [f32; WORDS],
+) -> [f32; WORDS] {
+    const { assert!(THREADS / 32 * WORDS * 4 <= HALF as usize, "a warp's values fit in half of the scratch") };
+    let (t, threads) = (tid(), const { ByRows::<THREADS, C>::threads_of_row(M) });
+    let (warp, lane) = (t / 32, t % 32);
+    let own = scratch.add(warp as usize * WORDS * 4);
+    let leave = #[inline(always)]
+    |k: usize| {
+        // SAFETY: every warp has words of its own in this half, which nobody reads any more.
+        unsafe { own.add(k * 4).store_u32_if(mine[k].to_bits(), lane == 0) }
+    };
+    below!(leave, WORDS);
+    block_barrier();
+    let warps = (threads / 32) as u32;
+    // a number for each lane of the power of two that holds all warps
+    let of = lane % warps.next_power_of_two();
+    let there = scratch.add(((warp / warps * warps + of) as usize) * WORDS * 4);
+    let mut theirs = none;
+    let mut read = #[inline(always)]
+    |k: usize| {
+        if of < warps {
+            // SAFETY: written before the barrier.
+            theirs[k] = f32::from_bits(unsafe { there.add(k * 4).load_u32() });
         }
-        block_barrier();
-        Left { first: scratch.add(t as usize / threads * (threads / 32) * WORDS * 4), scratch }
-    }
-    /// Value `k` of warp `w`. From memory each time: registers are for the row.
-    #[inline(always)]
-    fn read(&self, w: usize, k: usize) -> f32 {
-        // SAFETY: written before the barrier, and not again before the next.
-        f32::from_bits(unsafe { self.first.add((w * WORDS + k) * 4).load_u32() })
-    }
-}
-impl<const WORDS: usize> Drop for Left<'_, WORDS> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.scratch.0 ^= HALF;
-    }
+    };
+    below!(read, WORDS);
+    scratch.0 ^= HALF;
+    theirs
 }
 
 /// The mean of each row, and the sum of the squares of the differences from it. With `zero`, what is outside is zero.
@@ -201,20 +195,12 @@ pub(crate) unsafe fn fold_moments<
         return (PerLine::splat(mean, 1), PerLine::splat(spread, 1));
     }
     // SAFETY: the caller's.
-    let parts = unsafe { Left::<3>::leave::<THREADS, C, M>(scratch, [mean, spread, count]) };
-    let mut sum = 0.0;
-    let mut add = #[inline(always)]
-    |w: usize| sum += parts.read(w, 0) * parts.read(w, 2);
-    below!(add, ByRows::<THREADS, C>::threads_of_row(M) / 32);
-    let mean = sum * reciprocal(cols as f32);
-    let mut spread = 0.0;
-    let mut add = #[inline(always)]
-    |w: usize| {
-        let apart = parts.read(w, 0) - mean;
-        // the count first: a warp without elements adds nothing, however large the mean
-        spread += parts.read(w, 1) + parts.read(w, 2) * apart * apart;
-    };
-    below!(add, ByRows::<THREADS, C>::threads_of_row(M) / 32);
+    let [mean_there, spread, count] = unsafe { exchange::<3, THREADS, C, M>(scratch, [mean, spread, count], [0.0; 3]) };
+    let warps = (threads / 32).next_power_of_two();
+    let mean = over_lanes::<Sum>(mean_there * count, warps) * reciprocal(cols as f32);
+    let apart = mean_there - mean;
+    // the count first: a warp without elements adds nothing, however large the mean
+    let spread = over_lanes::<Sum>(spread + count * apart * apart, warps);
     (PerLine::splat(mean, 1), PerLine::splat(spread, 1))
 }
 
@@ -256,14 +242,9 @@ pub(crate) unsafe fn fold_powers<
         return (PerLine::splat(most, 1), PerLine::splat(sum, 1));
     }
     // SAFETY: the caller's.
-    let parts = unsafe { Left::<2>::leave::<THREADS, C, M>(scratch, [most, sum]) };
-    let mut greatest = f32::NEG_INFINITY;
-    let mut join = #[inline(always)]
-    |w: usize| greatest = Greatest::join(greatest, parts.read(w, 0));
-    below!(join, ByRows::<THREADS, C>::threads_of_row(M) / 32);
-    let mut sum = 0.0;
-    let mut add = #[inline(always)]
-    |w: usize| sum += parts.read(w, 1) * exp2((parts.read(w, 0) - greatest) * factor);
-    below!(add, ByRows::<THREADS, C>::threads_of_row(M) / 32);
+    let [most, sum] = unsafe { exchange::<2, THREADS, C, M>(scratch, [most, sum], [f32::NEG_INFINITY, 0.0]) };
+    let warps = (threads / 32).next_power_of_two();
+    let greatest = over_lanes::<Greatest>(most, warps);
+    let sum = over_lanes::<Sum>(sum * exp2((most - greatest) * factor), warps);
     (PerLine::splat(greatest, 1), PerLine::splat(sum, 1))
 }

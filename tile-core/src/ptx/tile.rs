@@ -234,7 +234,7 @@ pub(crate) unsafe fn fetch_tile<T: Element, L: Layout<M, N>, const KEEP: bool, c
     |q: usize| {
         let (from, limits) = (share.address::<L, M, N>(q * in_piece), share.piece::<L, M, N>(q * in_piece));
         // SAFETY: aligned, and inside the window.
-        unsafe { load_piece::<KEEP>(const { Piece::<T, L, M, N>::BYTES }, from, limits) }
+        unsafe { load_piece::<KEEP>(const { Piece::<T, L, M, N>::BYTES }, L::NARROW, from, limits) }
     };
     let mut words: [[u32; 4]; 16] = upto_16!(array, read, Piece::<T, L, M, N>::COUNT, [0; 4]);
     if !Piece::<T, L, M, N>::all_whole(w) {
@@ -355,12 +355,11 @@ pub(crate) fn combine_two<T: Element, W: Element, P: Value, L: Layout<M, N>, con
     x: &Words<T>,
     others: (&Words<W>, &Words<W>),
     per_row: (&PerLine<P>, &PerLine<P>),
-    cols: u32,
     f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
 ) -> Words<T> {
     let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
     by_pieces::<T, L, M, N, _>(
-        cols,
+        u32::MAX,
         #[inline(always)]
         |q| (q, anew::<T>(x.0[q])),
         #[inline(always)]
@@ -400,7 +399,7 @@ impl<W: Element> Repeated<W> {
             let from = self.share.address::<L, M, N>(i);
             let piece = self.share.piece::<L, M, N>(i);
             // SAFETY: aligned, and inside the window.
-            let words = unsafe { load_piece::<KEEP>(bytes, from, piece) };
+            let words = unsafe { load_piece::<KEEP>(bytes, false, from, piece) };
             if !edges {
                 return words;
             }
@@ -422,7 +421,7 @@ impl<W: Element> Repeated<W> {
 }
 
 /// `f(i)` of every element, rounded: one piece after the other, so that only the values of one piece are held. Pieces that lie
-/// beyond `cols` in every thread are passed over: rows that fill three quarters of a tile cost three quarters.
+/// beyond `cols` in every thread are passed over, where there is little to do for each: a branch keeps pieces apart.
 #[inline(always)]
 fn by_pieces<T: Element, L: Layout<M, N>, const M: usize, const N: usize, S>(
     cols: u32,
@@ -525,7 +524,6 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
     x: &Words<T>,
     rows: (&Window<W>, &Window<W>),
     per_row: (&PerLine<P>, &PerLine<P>),
-    cols: u32,
     f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
 ) -> Words<T> {
     let (w, b) = (Repeated::of::<L, M, N>(rows.0), Repeated::of::<L, M, N>(rows.1));
@@ -533,7 +531,7 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
     let all = #[inline(always)]
     |edges: bool| {
         by_pieces::<T, L, M, N, _>(
-            cols,
+            u32::MAX,
             #[inline(always)]
             |q| {
                 let i = q * in_piece;
@@ -558,11 +556,10 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
 pub(crate) fn map_words<T: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
     x: &Words<T>,
     per_row: (&PerLine<P>, &PerLine<P>),
-    cols: u32,
     f: impl Fn(T::Value, (P, P)) -> T::Value,
 ) -> Words<T> {
     by_pieces::<T, L, M, N, _>(
-        cols,
+        u32::MAX,
         #[inline(always)]
         |q| anew::<T>(x.0[q]),
         #[inline(always)]

@@ -49,6 +49,7 @@ mod e4m3;
 pub mod element;
 pub mod epilogue;
 pub mod fault;
+pub mod groups;
 pub mod handover;
 pub mod kernel;
 pub mod layout;

@@ -25,11 +25,11 @@ use crate::view::{StripMut, TileMut, TileRef, Window};
 pub struct Tile<V: Value, const M: usize, const N: usize, L: Layout<M, N>> {
     pub(crate) values: Spread<V>,
     /// How many rows and columns are inside.
-    rows: u32,
-    cols: u32,
+    pub(crate) rows: u32,
+    pub(crate) cols: u32,
     /// What is outside is known to be zero. A constant, once all is inlined.
-    zero: bool,
-    _p: PhantomData<L>,
+    pub(crate) zero: bool,
+    pub(crate) _p: PhantomData<L>,
 }
 
 /// The elements of a tile as memory holds them, spread over the threads of a block as `L` says: what a tile comes from

@@ -5,6 +5,7 @@
 //! | [`rows::plain`](fn@rows::plain), [`rows::residual`](fn@rows::residual) | columns, at most 32768 (`f32`: 16384) | [one for each power of two](crate::tiles) | 128-1024 |
 //! | [`long::plain`](fn@long::plain) | columns, at most 65536 (`f32`: 32768), all accesses of 16 bytes | 1 x 65536, 1 x 32768 | 1024 |
 //! | [`clusters::plain`](fn@clusters::plain) | columns of `f32`, at most 65536, by four blocks of a cluster | 1 x 65536 | 1024 |
+//! | [`quantised::by_rows`](fn@quantised::by_rows), [`quantised::by_groups`](fn@quantised::by_groups) | columns, at most 8192, to `e4m3` | 8 x 256 and so on | 128-512 |
 //! | [`wide::plain`](fn@wide::plain), [`wide::residual`](fn@wide::residual) | columns, any number | 1 x 8192 or 1 x 4096, in two passes | 512; 256 |
 //!
 //! Over the channels of each position: [`rms_silu::channels`](mod@crate::rms_silu::channels), without SiLU.
@@ -27,6 +28,7 @@
 
 pub mod clusters;
 pub mod long;
+pub mod quantised;
 pub mod rows;
 pub mod wide;
 

@@ -9,6 +9,7 @@ mod cluster;
 mod dot;
 mod entry;
 mod epilogue;
+mod groups;
 mod math;
 mod memory;
 mod monitor;
@@ -29,6 +30,7 @@ pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
 pub(crate) use epilogue::zip;
+pub(crate) use groups::*;
 pub use math::{exp, exp2, inverse, log2, multiply_add, quotient, reciprocal, rsqrt, sigmoid, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};

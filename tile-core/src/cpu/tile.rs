@@ -12,10 +12,10 @@ use crate::tile::Fold;
 use crate::view::Window;
 
 /// The values of a tile.
-pub struct Spread<V>(Vec<V>);
+pub struct Spread<V>(pub(super) Vec<V>);
 
 /// One value for each row, or each column.
-pub struct PerLine<V>(Vec<V>);
+pub struct PerLine<V>(pub(super) Vec<V>);
 
 impl<V: Value> Spread<V> {
     pub(crate) fn map<U, L, const M: usize, const N: usize>(&self, f: impl Fn(V) -> U) -> Spread<U> {

@@ -17,7 +17,7 @@ use crate::tile::Fold;
 use crate::view::Window;
 
 /// A thread's values of a tile.
-pub struct Spread<V>([V; MOST_PER_THREAD]);
+pub struct Spread<V>(pub(super) [V; MOST_PER_THREAD]);
 
 /// What a thread knows of the values per row (one: a thread belongs to one row) or per column (one for each of its
 /// adjacent columns).
@@ -49,6 +49,10 @@ fn spread<V: Value, L: Layout<M, N>, const M: usize, const N: usize>(f: impl Fn(
 }
 
 impl<V: Value> Spread<V> {
+    #[inline(always)]
+    pub(super) fn of<L: Layout<M, N>, const M: usize, const N: usize>(f: impl Fn(usize) -> V) -> Self {
+        spread::<V, L, M, N>(f)
+    }
     #[inline(always)]
     pub(crate) fn map<U: Value, L: Layout<M, N>, const M: usize, const N: usize>(
         &self,

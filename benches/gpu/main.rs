@@ -19,6 +19,7 @@ mod launch;
 mod mla;
 mod report;
 mod rmsnorm;
+mod rope;
 mod rows;
 mod timing;
 mod tune;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 use report::Report;
 use tilewright::prelude::*;
 
-const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|mla|launch|twin] [--config NAME,..] [--tune FILE] [--json FILE] [--commit HASH]";
+const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|rope|mla|launch|twin] [--config NAME,..] [--tune FILE] [--json FILE] [--commit HASH]";
 
 #[derive(Default)]
 pub struct Options {
@@ -85,6 +86,9 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if wanted("rows") {
         right &= rows::check(&stream, o)?;
     }
+    if wanted("rope") {
+        right &= rope::check(&stream, o)?;
+    }
     if wanted("mla") {
         right &= mla::check(&stream, o)?;
     }
@@ -103,6 +107,9 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         }
         if wanted("rows") {
             rows::time(&stream, o, &mut report)?;
+        }
+        if wanted("rope") {
+            rope::time(&stream, o, &mut report)?;
         }
         if wanted("gemm") {
             gemm::time(&stream, o, &mut report)?;

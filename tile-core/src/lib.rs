@@ -47,9 +47,11 @@ mod checked;
 pub mod cluster;
 pub mod columns;
 pub mod dot;
+mod e4m3;
 pub mod element;
 pub mod epilogue;
 pub mod fault;
+pub mod groups;
 pub mod handover;
 pub mod kernel;
 pub mod layout;
@@ -60,6 +62,7 @@ pub mod owned;
 pub mod pages;
 pub mod pipeline;
 pub mod roles;
+pub mod row_pairs;
 pub mod row_tiles;
 pub mod rows;
 pub mod schedule;
@@ -84,11 +87,11 @@ pub use tilewright_macros::kernel;
 /// Everything a kernel file needs: `use tilewright::prelude::*;`.
 pub mod prelude {
     pub use crate::backend::{AccElement, BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
-    pub use crate::backend::{exp, exp2, fma, log2, reciprocal, rsqrt, sqrt, tanh};
+    pub use crate::backend::{exp, exp2, fma, inverse, log2, quotient, reciprocal, rsqrt, sigmoid, sqrt, tanh};
     pub use crate::cluster::{ClusterSum, ClusterSummer};
     pub use crate::columns::ColumnScratch;
     pub use crate::dot::{BlockAcc, Stages};
-    pub use crate::element::{DType, Element, bf16, f16};
+    pub use crate::element::{DType, Element, bf16, e4m3, f16};
     pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, Turns};
     pub use crate::kernel;
     #[cfg(not(target_arch = "nvptx64"))]

@@ -360,6 +360,19 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T
         let down = self.raw.down_in_slab(M as u32) * self.raw.slabs;
         Plan::new(self.schedule, down, self.raw.cols.div_ceil(N as u32), index, workers)
     }
+    /// The running block's one tile and its coordinates, for kernels of `grid = one_tile`: there is a block for each tile.
+    #[inline(always)]
+    pub fn single(self) -> Option<((u32, u32), TileMut<'a, T, M, N>)> {
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            let tiles = self.raw.down_in_slab(M as u32) as u64
+                * self.raw.slabs as u64
+                * self.raw.cols.div_ceil(N as u32) as u64;
+            let enough = self.place.workers as u64 >= tiles;
+            assert!(enough, "fewer blocks than tiles: a kernel that takes a single one has `grid = one_tile`");
+        }
+        self.into_iter().next()
+    }
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]
     fn worker(&self) -> (u32, u32) {

@@ -9,10 +9,12 @@ mod cluster;
 mod dot;
 mod entry;
 mod epilogue;
+mod groups;
 mod math;
 mod memory;
 mod monitor;
 mod protocol;
+mod row_pairs;
 mod run;
 mod tile;
 mod wgmma;
@@ -29,10 +31,12 @@ pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
 pub(crate) use epilogue::{fetch_columns, fetch_rows, fetch_transposed, zip, zip_packed};
-pub use math::{exp, exp2, fma, log2, reciprocal, rsqrt, sqrt, tanh};
+pub(crate) use groups::*;
+pub use math::{exp, exp2, fma, inverse, log2, quotient, reciprocal, rsqrt, sigmoid, sqrt, tanh};
 #[allow(unused_imports)]
 pub(crate) use math::{max_nan, min_nan};
 pub(crate) use memory::*;
+pub(crate) use row_pairs::*;
 pub(crate) use tile::*;
 pub use wgmma::*;
 

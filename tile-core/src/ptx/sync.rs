@@ -52,6 +52,15 @@ pub(crate) fn unknown_zero() -> u32 {
     zero
 }
 
+/// Another.
+#[inline(always)]
+pub(crate) fn other_unknown_zero() -> u32 {
+    let zero: u32;
+    // SAFETY: a special register.
+    unsafe { core::arch::asm!("mov.u32 {0}, %ctaid.z;", out(reg32) zero, options(pure, nomem, nostack)) }
+    zero
+}
+
 /// The block's (in a cluster launch: the cluster's) number, and how many there are.
 #[inline(always)]
 pub(crate) fn worker() -> (u32, u32) {

@@ -80,6 +80,8 @@ fn case<T: Rotated>(
         DType::F16 => 1,
         _ => 2,
     }];
+    // half the distance of numbers that are too small to be normal: only those of f16 come up here
+    let least = if T::DTYPE == DType::F16 { 2f64.powi(-25) } else { 0.0 };
     let mut outside = 0;
     for (got, x, w, heads) in [(q.to_vec(s)?, &x, &wq, hq), (k.to_vec(s)?, &y, &wk, hk)] {
         for (head, (got, x)) in got.chunks(elements).zip(x.chunks(elements)).enumerate() {
@@ -95,7 +97,7 @@ fn case<T: Rotated>(
                 let (sin, cos) = angle(place(head / heads), i, angles).sin_cos();
                 for (at, want) in [(a, x[a] * cos - x[b] * sin), (b, x[b] * cos + x[a] * sin)] {
                     let size = x[a].abs() + x[b].abs();
-                    outside += usize::from((value(&got[at]) - want).abs() > want.abs() * unit + size * 2e-6);
+                    outside += usize::from((value(&got[at]) - want).abs() > want.abs() * unit + size * 2e-6 + least);
                 }
             }
         }

@@ -362,8 +362,14 @@ fn wrong_shapes_are_named() {
     let how = RmsSilu { norm: NORMS[0], numerics: Numerics::Fused };
     assert_eq!(arg(rms_silu(&s, x.view(), v.view(), None, y.view_mut(), how)), "w");
     assert_eq!(arg(rms_silu(&s, x.view(), w.view(), Some(v.view()), y.view_mut(), how)), "b");
-    let broad = Tensor::<f32, 2>::zeros(&s, [1, 5000]).unwrap();
-    let (many, mut out) =
-        (Tensor::<f32, 1>::zeros(&s, [5000]).unwrap(), Tensor::<f32, 2>::zeros(&s, [1, 5000]).unwrap());
-    assert_eq!(arg(rms_silu(&s, broad.view(), many.view(), None, out.view_mut(), how)), "x");
+    for (most, numerics) in [(16384, Numerics::Fused), (4096, Numerics::Lossless)] {
+        let how = RmsSilu { numerics, ..how };
+        for (cols, fits) in [(most, true), (most + 1, false)] {
+            let broad = Tensor::<f32, 2>::zeros(&s, [1, cols]).unwrap();
+            let many = Tensor::<f32, 1>::zeros(&s, [cols]).unwrap();
+            let mut out = Tensor::<f32, 2>::zeros(&s, [1, cols]).unwrap();
+            let result = rms_silu(&s, broad.view(), many.view(), None, out.view_mut(), how);
+            assert!(if fits { result.is_ok() } else { arg(result) == "x" }, "{numerics:?} {cols}");
+        }
+    }
 }

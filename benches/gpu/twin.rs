@@ -147,7 +147,7 @@ pub fn time(stream: &Stream, report: &mut Report) -> Result<bool, Failed> {
         }
         let what = ("twin_rmsnorm", DType::BF16, format!("{rows}x{cols}"));
         let read = || written(stream, base, [rows, cols]);
-        type K = rmsnorm::rows::plain<bf16, bf16, 1, 4096, 256, 5>;
+        type K = rmsnorm::rows::plain<bf16, bf16, 1, 4096, 128, 8>;
         right &= pair::<K>(stream, report, what, rows as u32, &args, read)?;
     }
     Ok(right)

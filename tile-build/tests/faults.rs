@@ -211,7 +211,7 @@ fn tensor_maps_by_value() {
         let Some(c) = cured(&format!("map_{arch}"), arch, code) else {
             return;
         };
-        c.has(".param .align 64 .b8 k_param_1[128]");
+        c.has(".param .align 64 .b8 param_1[128]");
         c.lacks("local");
         // sm_80 gets 7.0 from the compiler, which has no `cvta.param`
         c.has(if arch == "sm_80" { ".version 7.7" } else { ".version 8.0" });

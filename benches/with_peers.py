@@ -1,13 +1,21 @@
 #!/usr/bin/env python3
-"""Times tilewright beside torch (cuBLAS, device copy) in one run, and writes rows for benches/results.
+"""Times tilewright beside torch (cuBLAS, device copy) and the libraries that are installed (DeepGEMM, Triton, FlashMLA,
+FlashInfer) in one run, and writes rows for benches/results.
 
     cargo build --release -p tilewright-bench-c
     python3 benches/with_peers.py target/release/libtilewright_bench_c.so --commit HASH --json benches/results/NAME.json
 
 Every candidate is captured in a CUDA graph over buffer sets that together exceed three times the L2 cache, and replayed
-in interleaved rounds; the figure is the median round. Data is random normal. Needs torch with CUDA.
+in interleaved rounds; the figure is the median round. Data is random normal. Needs torch with CUDA. The environment's
+PEERS_SITE may name folders of further Python packages, separated by colons.
 """
-import argparse, ctypes, datetime, json, math, statistics, subprocess
+import argparse, ctypes, datetime, json, math, os, site, statistics, subprocess, tempfile
+
+for folder in filter(None, os.environ.get("PEERS_SITE", "").split(":")):
+    site.addsitedir(folder)
+if "CUDA_HOME" not in os.environ and os.path.isdir("/usr/local/cuda"):
+    os.environ["CUDA_HOME"] = "/usr/local/cuda"  # DeepGEMM compiles its kernels at first use
+os.environ.setdefault("DG_JIT_CACHE_DIR", os.path.join(tempfile.gettempdir(), "deep_gemm_cache"))
 
 import torch
 
@@ -75,6 +83,56 @@ def measure(candidates, rounds, ms):
     return {c.name: statistics.median(c.times) for c in candidates}
 
 
+ABSENT = set()
+
+
+def absent(name, error):
+    if name not in ABSENT:
+        ABSENT.add(name)
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(f"{name} is not here: {reason}"[:160], flush=True)
+
+
+def quickest(variants):
+    """The variant (a list of calls) that a short run finds quickest; raises what the last one did if none runs."""
+    best, last = None, RuntimeError("none given")
+    for fns in variants:
+        try:
+            fns[0]()
+            torch.cuda.synchronize()
+            us = measure([Candidate("x", fns)], 2, 4)["x"]
+        except Exception as e:  # a tiling may need more shared memory than there is
+            last = e
+            continue
+        if best is None or us < best[0]:
+            best = us, fns
+    if best is None:
+        raise last
+    return best[1]
+
+
+def gemm_peers(dtype, m, n, k, sets):
+    """Calls of the libraries that are installed, by name: a list each, with a call for every set of buffers."""
+    peers = {}
+    if dtype == "bf16" and "DeepGEMM" not in ABSENT:
+        try:
+            import deep_gemm
+            deep_gemm.bf16_gemm_nt(*sets[0])
+            torch.cuda.synchronize()
+            peers["DeepGEMM"] = [lambda s=s: deep_gemm.bf16_gemm_nt(*s) for s in sets]
+        except BaseException as e:  # an assertion or an exit where it finds no toolkit
+            if isinstance(e, KeyboardInterrupt):
+                raise
+            absent("DeepGEMM", e)
+    if dtype != "f32" and "Triton" not in ABSENT:
+        try:
+            import triton_gemm
+            peers["Triton"] = quickest(triton_gemm.variants(sets, m, n, k))
+        except Exception as e:
+            absent("Triton", e)
+    return peers
+
+
 def gemm(lib, dtype, m, n, k, args):
     code, dt = DTYPES[dtype]
     count = sets_for((m * k + n * k + m * n) * dt.itemsize)
@@ -88,20 +146,25 @@ def gemm(lib, dtype, m, n, k, args):
     calls = {"gemm_hopper": ours(0), "cublas": lambda a, b, c: torch.mm(a, b.t(), out=c)}
     if m >= 1024:
         calls["gemm_portable"] = ours(1)
+    calls = {name: [lambda s=s, f=f: f(*s) for s in sets] for name, f in calls.items()}
+    peers = gemm_peers(dtype, m, n, k, sets)
+    calls.update(peers)
     a, b, c = sets[0]
     want = a[:256].double() @ b.double().t()
-    for name, call in calls.items():
+    for name, fns in calls.items():
         c.fill_(float("nan"))
-        call(a, b, c)
+        fns[0]()
         torch.cuda.synchronize()
         error = ((c[:256].double() - want).norm() / want.norm()).item()
         if not error < 1e-2 or not torch.isfinite(c).all():
             raise RuntimeError(f"{name} is wrong at {m}x{n}x{k}: relative error {error:.2e}")
-    t = measure([Candidate(name, [lambda s=s, f=f: f(*s) for s in sets]) for name, f in calls.items()], args.rounds, 25)
+    t = measure([Candidate(name, fns) for name, fns in calls.items()], args.rounds, 25)
     size = (m * k + n * k + m * n) * dt.itemsize
     rate = lambda us: f"{2e-6 * m * n * k / us:.0f} TFLOP/s" if m > 128 else f"{size / us * 1e-3:.0f} GB/s"
     shape = f"{m}x{n}x{k}"
     yield "gemm_hopper", dtype, shape, t["gemm_hopper"], "cublas (torch.mm)", t["cublas"], rate
+    for peer in peers:
+        yield "gemm_hopper", dtype, shape, t["gemm_hopper"], peer, t[peer], rate
     if "gemm_portable" in t:
         yield "gemm_portable", dtype, shape, t["gemm_portable"], "cublas (torch.mm)", t["cublas"], rate
         yield "gemm_portable", dtype, shape, t["gemm_portable"], "gemm_hopper", t["gemm_hopper"], rate
@@ -206,6 +269,7 @@ def main():
     p.add_argument("library")
     p.add_argument("--only", default="", choices=["", "gemm", "rmsnorm", "mla"])
     p.add_argument("--quick", action="store_true")
+    p.add_argument("--products", default="", help="MxNxK,...: these products in bf16 in place of the list")
     p.add_argument("--rounds", type=int, default=9)
     p.add_argument("--json", default="")
     p.add_argument("--commit", default="unknown")
@@ -224,6 +288,8 @@ def main():
         norms += [("bf16", 16384, 4096), ("bf16", 4096, 7168), ("bf16", 128, 7168), ("bf16", 1, 7168),
                   ("bf16", 99840, 128), ("bf16", 24960, 512), ("bf16", 4096, 32768), ("f16", 32768, 4096),
                   ("f32", 32768, 4096)]
+    if args.products:
+        products = [("bf16", *map(int, shape.split("x"))) for shape in args.products.split(",")]
     decodes = [("bf16", 128, 128, 4096), ("bf16", 1, 128, 1024)]
     if not args.quick:
         decodes = [("bf16", b, h, s) for h in (128, 16) for s in (1024, 4096, 8192) for b in (1, 16, 64, 128, 132)]

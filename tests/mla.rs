@@ -324,9 +324,11 @@ fn one_long_request_in_many_parts() {
     let case = Case::<bf16>::new(2, 1, 64, &[8191], 1.0);
     case.check(66);
     let (a, b) = (case.run(1), case.run(13));
-    for (x, y) in a.0.iter().zip(&b.0) {
-        assert!((x.to_value() - y.to_value()).abs() <= 0.02 * x.to_value().abs().max(0.2));
-    }
+    // probabilities are rounded, each to 2^-9 of itself; keys have up to 8.5 times the size of the first
+    let near = |x: f32, y: f32| (x - y).abs() <= 0.02 * x.abs() + 2.0 * 8.5 / 512.0;
+    assert!(a.0.iter().zip(&b.0).all(|(x, y)| near(x.to_value(), y.to_value())));
+    let far = a.0.iter().zip(&b.0).map(|(x, y)| (x.to_value() - y.to_value()).abs()).fold(0.0, f32::max);
+    println!("{far}");
     for (x, y) in a.1.iter().zip(&b.1) {
         assert!((x - y).abs() <= 1e-5 * x.abs().max(1.0));
     }

@@ -12,6 +12,7 @@
 #[path = "../../examples/common/mod.rs"]
 mod common;
 
+mod bare;
 mod cublas;
 mod gemm;
 mod launch;
@@ -19,16 +20,18 @@ mod mla;
 mod mla_cache;
 mod report;
 mod rmsnorm;
+mod rope;
 mod rows;
 mod timing;
 mod tune;
+mod twin;
 
 use std::process::ExitCode;
 
 use report::Report;
 use tilewright::prelude::*;
 
-const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|mla|launch] [--config NAME,..] [--tune FILE] [--json FILE] [--commit HASH]";
+const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|rope|mla|launch|twin] [--config NAME,..] [--tune FILE] [--json FILE] [--commit HASH]";
 
 #[derive(Default)]
 pub struct Options {
@@ -84,6 +87,9 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if wanted("rows") {
         right &= rows::check(&stream, o)?;
     }
+    if wanted("rope") {
+        right &= rope::check(&stream, o)?;
+    }
     if wanted("mla") {
         right &= mla::check(&stream, o)? & mla_cache::check(&stream)?;
     }
@@ -95,11 +101,17 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         if wanted("launch") {
             launch::time(&stream, &mut report)?;
         }
+        if wanted("twin") {
+            right &= twin::time(&stream, &mut report)?;
+        }
         if wanted("rmsnorm") {
             rmsnorm::time(&stream, o, &mut report)?;
         }
         if wanted("rows") {
             rows::time(&stream, o, &mut report)?;
+        }
+        if wanted("rope") {
+            rope::time(&stream, o, &mut report)?;
         }
         if wanted("gemm") {
             gemm::time(&stream, o, &mut report)?;

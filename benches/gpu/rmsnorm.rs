@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 
+use tilewright::ops::quantised::{Quantised, rmsnorm_e4m3};
 use tilewright::ops::rmsnorm::{Normed, rmsnorm, rmsnorm_residual};
 use tilewright::prelude::*;
 
@@ -19,7 +20,7 @@ const EPS: f32 = 1e-5;
 pub fn check(stream: &Stream, o: &Options) -> Result<bool, Error> {
     let all = [
         1, 3, 8, 96, 100, 127, 192, 255, 256, 257, 513, 576, 1024, 2048, 4095, 4096, 7168, 8192, 9000, 16_384, 20_000,
-        32_768, 40_000,
+        32_768, 40_000, 65_536,
     ];
     // a few for the sanitizers, which are slow
     let (widths, heights) = if o.quick { (&[127, 4096, 40_000][..], &[3][..]) } else { (&all[..], &[1, 3, 700][..]) };
@@ -30,6 +31,12 @@ pub fn check(stream: &Stream, o: &Options) -> Result<bool, Error> {
             right &= case::<bf16, bf16>(stream, m, n)?;
             right &= case::<bf16, f32>(stream, m, n)?;
             right &= case::<f16, f16>(stream, m, n)?;
+        }
+    }
+    for n in [96, 200, 1024, 4096, 7168] {
+        for groups in [false, true] {
+            right &= quantised::<bf16>(stream, 130, n, groups)?;
+            right &= quantised::<f16>(stream, 130, n, groups)?;
         }
     }
     println!("rmsnorm: {} widths, every element against f64: {}", widths.len(), if right { "right" } else { "WRONG" });
@@ -71,6 +78,34 @@ fn case<T: Normed<W>, W: Element<Value = f32>>(stream: &Stream, m: usize, n: usi
     Ok(outside == 0)
 }
 
+/// Rows of `e4m3`, brought back by their scales: within half a step of f64.
+fn quantised<T: Quantised>(s: &Stream, m: usize, n: usize, groups: bool) -> Result<bool, Error> {
+    let (x, w) = (normal::<T>(m * n, 1), normal::<T>(n, 3));
+    let (dx, dw) = (Tensor::from_slice(s, [m, n], &x)?, Tensor::from_slice(s, [n], &w)?);
+    let k = if groups { n.div_ceil(128) } else { 1 };
+    let mut y = Tensor::<e4m3, 2>::full(s, [m, n], e4m3::from_f32(f32::NAN))?;
+    let mut scales = Tensor::<f32, 2>::full(s, [m, k], f32::NAN)?;
+    rmsnorm_e4m3(s, dx.view(), dw.view(), y.view_mut(), scales.view_mut(), EPS)?;
+    let (y, scales) = (y.to_vec(s)?, scales.to_vec(s)?);
+    let value = |v: T| f64::from(v.to_value());
+    let mut outside = 0;
+    for r in 0..m {
+        let row = &x[r * n..][..n];
+        let mean = row.iter().map(|&v| value(v).powi(2)).sum::<f64>() / n as f64;
+        let factor = 1.0 / (mean + f64::from(EPS)).sqrt();
+        for c in 0..n {
+            let (want, scale) =
+                (value(row[c]) * factor * value(w[c]), f64::from(scales[r * k + if groups { c / 128 } else { 0 }]));
+            let got = f64::from(y[r * n + c].to_f32()) * scale;
+            outside += usize::from(!((got - want).abs() <= want.abs() * (1.0 / 16.0 + 1e-5) + scale * 1e-3));
+        }
+    }
+    if outside > 0 {
+        println!("rmsnorm e4m3 {} {m}x{n} groups {groups}: {outside} elements outside", T::DTYPE);
+    }
+    Ok(outside == 0)
+}
+
 /// Elements that are further from f64 than one rounding and a few of f32's.
 fn wrong<W: Element<Value = f32>>(x: &[f64], w: &[W], got: &[f64], unit: f64) -> usize {
     let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
@@ -87,11 +122,21 @@ pub fn time(stream: &Stream, o: &Options, report: &mut Report) -> Result<(), Err
     if o.quick {
         return Ok(());
     }
-    for (m, n) in [(16384, 4096), (4096, 7168), (128, 7168), (99840, 128), (24960, 512), (4096, 32768)] {
+    for (m, n) in [
+        (16384, 4096),
+        (4096, 7168),
+        (128, 7168),
+        (99840, 128),
+        (99840, 192),
+        (24960, 512),
+        (32768, 2560),
+        (4096, 32768),
+    ] {
         time_shape::<bf16>(stream, o, report, m, n)?;
     }
     time_shape::<f16>(stream, o, report, 32768, 4096)?;
-    time_shape::<f32>(stream, o, report, 32768, 4096)
+    time_shape::<f32>(stream, o, report, 32768, 4096)?;
+    time_shape::<f32>(stream, o, report, 1024, 65536)
 }
 
 fn time_shape<T: Normed<T>>(

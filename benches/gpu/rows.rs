@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use tilewright::ops::gated::{Gated, gelu_mul, silu_mul};
 use tilewright::ops::layernorm::{Centred, layernorm};
-use tilewright::ops::rms_silu::{Activated, Norm, Numerics, RmsSilu, rms_silu, rms_silu_channels};
+use tilewright::ops::rms_silu::{Activated, Norm, Numerics, RmsSilu, rms_silu, rms_silu_channels, rmsnorm_channels};
 use tilewright::ops::softmax::{Weighed, softmax};
 use tilewright::prelude::*;
 
@@ -21,7 +21,9 @@ fn silu(x: f64) -> f64 {
 
 /// Widths around the boundaries of the kernels, aligned and not.
 pub fn check(stream: &Stream, o: &Options) -> Result<bool, Error> {
-    let all = [1, 3, 96, 100, 127, 192, 513, 1024, 2049, 4096, 7168, 16_384, 20_001];
+    let all = [
+        1, 3, 64, 96, 100, 127, 128, 192, 256, 384, 513, 768, 1024, 1536, 2049, 3072, 4096, 5120, 7168, 16_384, 20_001,
+    ];
     let (widths, rows) = if o.quick { (&[127, 4096][..], 3) } else { (&all[..], 67) };
     let mut right = true;
     for &n in widths {
@@ -90,7 +92,7 @@ fn case<T: Centred + Weighed + Gated + Activated>(s: &Stream, m: usize, n: usize
         let factor = (n as f64).sqrt() / x.iter().map(|v| v * v).sum::<f64>().sqrt().max(1e-12);
         (0..n).map(|c| silu(x[c] * factor * value(w[c]) + value(b[c]))).collect()
     };
-    if n <= 4096 {
+    if n <= 16_384 {
         let how = RmsSilu { norm: NORM, numerics: Numerics::Fused };
         run("rms_silu", &|y| rms_silu(s, dx.view(), dw.view(), Some(db.view()), y, how), &|x, _| normed(x))?;
     }
@@ -111,65 +113,111 @@ fn case<T: Centred + Weighed + Gated + Activated>(s: &Stream, m: usize, n: usize
     Ok(right)
 }
 
+/// Rows x columns that are timed: the widths of the contract, and hidden sizes.
+const SHAPES: [[usize; 2]; 17] = [
+    [16384, 4096],
+    [4096, 7168],
+    [24960, 512],
+    [99840, 128],
+    [399360, 64],
+    [399360, 128],
+    [99840, 192],
+    [99840, 256],
+    [99840, 384],
+    [99840, 512],
+    [65536, 768],
+    [65536, 1024],
+    [32768, 1536],
+    [32768, 2048],
+    [32768, 3072],
+    [16384, 8192],
+    [8192, 16384],
+];
+
 pub fn time(stream: &Stream, o: &Options, report: &mut Report) -> Result<(), Error> {
-    let shapes = [(16384, 4096), (4096, 7168), (24960, 512), (99840, 128)];
-    for (m, n) in shapes.into_iter().take(if o.quick { 1 } else { 4 }) {
-        rows::<bf16>(stream, o, report, m, n)?;
+    for shape in SHAPES.into_iter().take(if o.quick { 1 } else { SHAPES.len() }) {
+        rows::<bf16>(stream, o, report, shape)?;
+    }
+    if !o.quick {
+        rows::<f16>(stream, o, report, [16384, 4096])?;
+        rows::<f32>(stream, o, report, [16384, 4096])?;
+        rows::<f32>(stream, o, report, [24960, 512])?;
     }
     for (c, p) in [(96, 4 * 480 * 832), (384, 120 * 208)].into_iter().take(if o.quick { 1 } else { 2 }) {
         let bytes = 4 * c * p;
         let w = Tensor::from_slice(stream, [c], &normal::<bf16>(c, 9))?;
-        time_one::<bf16>(stream, o, report, "channels_rms_silu", [c, p], bytes, |s, x, y| {
-            let (x, y) = (x.reshape([1, c, p])?, y.reshape([1, c, p])?);
-            rms_silu_channels(s, x, w.view(), None, y, NORM)
-        })?;
+        let silu = |s: &Stream, x: TensorView<'_, bf16, 2>, y: TensorViewMut<'_, bf16, 2>| {
+            rms_silu_channels(s, x.reshape([1, c, p])?, w.view(), None, y.reshape([1, c, p])?, NORM)
+        };
+        let norm = |s: &Stream, x: TensorView<'_, bf16, 2>, y: TensorViewMut<'_, bf16, 2>| {
+            rmsnorm_channels(s, x.reshape([1, c, p])?, w.view(), None, y.reshape([1, c, p])?, NORM)
+        };
+        let all: [(&'static str, Op<bf16>); 2] = [("channels_rms_silu", &silu), ("channels_rmsnorm", &norm)];
+        time_all::<bf16>(stream, o, report, [c, p], bytes, &all)?;
     }
     Ok(())
 }
 
-fn rows<T>(stream: &Stream, o: &Options, report: &mut Report, m: usize, n: usize) -> Result<(), Error>
+/// What is timed, of a matrix to another.
+type Op<'a, T> = &'a dyn Fn(&Stream, TensorView<'_, T, 2>, TensorViewMut<'_, T, 2>) -> Result<(), Error>;
+
+fn rows<T>(stream: &Stream, o: &Options, report: &mut Report, [m, n]: [usize; 2]) -> Result<(), Error>
 where
     T: Centred + Weighed + Activated,
 {
     let (bytes, w) = (2 * m * n * size_of::<T>(), Tensor::from_slice(stream, [n], &normal::<T>(n, 9))?);
-    time_one::<T>(stream, o, report, "layernorm", [m, n], bytes, |s, x, y| {
+    let by = |numerics| RmsSilu { norm: NORM, numerics };
+    let layernorm = |s: &Stream, x: TensorView<'_, T, 2>, y: TensorViewMut<'_, T, 2>| {
         layernorm(s, x, Some(w.view()), Some(w.view()), y, 1e-5)
-    })?;
-    time_one::<T>(stream, o, report, "softmax", [m, n], bytes, |s, x, y| softmax(s, x, y, 1.0))?;
-    if n > 4096 {
-        return Ok(());
-    }
-    let how = RmsSilu { norm: NORM, numerics: Numerics::Fused };
-    time_one::<T>(stream, o, report, "rms_silu", [m, n], bytes, |s, x, y| rms_silu(s, x, w.view(), None, y, how))
+    };
+    let softmax = |s: &Stream, x: TensorView<'_, T, 2>, y: TensorViewMut<'_, T, 2>| softmax(s, x, y, 1.0);
+    let fused = |s: &Stream, x: TensorView<'_, T, 2>, y: TensorViewMut<'_, T, 2>| {
+        rms_silu(s, x, w.view(), None, y, by(Numerics::Fused))
+    };
+    let lossless = |s: &Stream, x: TensorView<'_, T, 2>, y: TensorViewMut<'_, T, 2>| {
+        rms_silu(s, x, w.view(), None, y, by(Numerics::Lossless))
+    };
+    let all: [(&'static str, Op<T>); 4] =
+        [("layernorm", &layernorm), ("softmax", &softmax), ("rms_silu", &fused), ("rms_silu_lossless", &lossless)];
+    time_all::<T>(stream, o, report, [m, n], bytes, &all[..if n > 4096 { 3 } else { 4 }])
 }
 
-fn time_one<T: Element<Value = f32>>(
+/// As many values as wanted: few are drawn, and repeated.
+fn repeated<T: Element<Value = f32>>(n: usize, seed: u64) -> Vec<T> {
+    let few = normal::<T>(n.min(1 << 22), seed);
+    few.iter().copied().cycle().take(n).collect()
+}
+
+fn time_all<T: Element<Value = f32>>(
     stream: &Stream,
     o: &Options,
     report: &mut Report,
-    op: &'static str,
     [m, n]: [usize; 2],
     bytes: usize,
-    launch: impl Fn(&Stream, TensorView<'_, T, 2>, TensorViewMut<'_, T, 2>) -> Result<(), Error>,
+    ops: &[(&'static str, Op<T>)],
 ) -> Result<(), Error> {
     let mut buffers = Vec::new();
     for set in 0..sets(bytes) as u64 {
-        let x = Tensor::from_slice(stream, [m, n], &normal::<T>(m * n, set))?;
+        let x = Tensor::from_slice(stream, [m, n], &repeated::<T>(m * n, set))?;
         buffers.push((x, RefCell::new(Tensor::<T, 2>::zeros(stream, [m, n])?)));
     }
-    let mut all: Vec<Candidate> = vec![
-        candidate(stream, op, buffers.len(), |s, set| {
+    let mut all: Vec<Candidate> = Vec::new();
+    for (name, launch) in ops {
+        all.push(candidate(stream, name, buffers.len(), |s, set| {
             let (x, y) = &buffers[set];
             launch(s, x.view(), y.borrow_mut().view_mut())
-        })?,
-        candidate(stream, "copy", buffers.len(), |s, set| {
-            let (x, y) = &buffers[set];
-            y.borrow_mut().copy_from(s, x.view())
-        })?,
-    ];
+        })?);
+    }
+    all.push(candidate(stream, "copy", buffers.len(), |s, set| {
+        let (x, y) = &buffers[set];
+        y.borrow_mut().copy_from(s, x.view())
+    })?);
     measure(stream, &mut all, if o.quick { 5 } else { 9 }, 10.0)?;
-    let (ours_us, peer_us) = (all[0].micros(), all[1].micros());
-    let rate = format!("{:.0} GB/s", bytes as f64 / ours_us * 1e-3);
-    report.add(Row { op, dtype: T::DTYPE, shape: format!("{m}x{n}"), ours_us, peer: "copy", peer_us, rate });
+    let peer_us = all[ops.len()].micros();
+    for (i, (op, _)) in ops.iter().enumerate() {
+        let ours_us = all[i].micros();
+        let rate = format!("{:.0} GB/s", bytes as f64 / ours_us * 1e-3);
+        report.add(Row { op, dtype: T::DTYPE, shape: format!("{m}x{n}"), ours_us, peer: "copy", peer_us, rate });
+    }
     Ok(())
 }

@@ -9,28 +9,37 @@ use tilewright_core::element::Element;
 
 /// One end of a copy.
 #[derive(Clone, Copy)]
-enum Side {
+pub(crate) enum Side {
     Host(*mut u8),
     Device(u64),
 }
 
 /// Rows of adjacent bytes, at regular distances at both ends. Offsets and pitches in bytes: source, destination.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Rows {
+pub(crate) struct Rows {
     offset: [usize; 2],
     pitch: [usize; 2],
     width: usize,
     rows: usize,
 }
 
-const READ: &str = "reading a tensor back";
-const WRITE: &str = "writing a tensor from the host";
+impl Rows {
+    /// Calls `each` with the offsets and the bytes of each run of adjacent bytes.
+    pub(crate) fn each_row(self, mut each: impl FnMut([usize; 2], usize) -> Result<()>) -> Result<()> {
+        (0..self.rows).try_for_each(|i| {
+            each([self.offset[0] + i * self.pitch[0], self.offset[1] + i * self.pitch[1]], self.width)
+        })
+    }
+}
+
+pub(crate) const READ: &str = "reading a tensor back";
+pub(crate) const WRITE: &str = "writing a tensor from the host";
 
 /// The driver's limit on the distance of rows in one copy.
 const MAX_PITCH: usize = i32::MAX as usize;
 
 /// Cuts a strided copy into as few regular pieces as dimensions allow, and calls `each` for them.
-fn pieces<const R: usize>(
+pub(crate) fn pieces<const R: usize>(
     extents: &[usize; R],
     source: &[usize; R],
     target: &[usize; R],
@@ -78,7 +87,7 @@ fn pieces<const R: usize>(
 ///
 /// # Safety
 /// Both ends are memory of the piece's extents, and do not overlap.
-unsafe fn copy_host(from: *const u8, to: *mut u8, r: Rows) {
+pub(crate) unsafe fn copy_host(from: *const u8, to: *mut u8, r: Rows) {
     for i in 0..r.rows {
         // SAFETY: the caller's.
         unsafe {
@@ -92,11 +101,10 @@ unsafe fn copy_host(from: *const u8, to: *mut u8, r: Rows) {
 ///
 /// # Safety
 /// Both ends are memory of the piece's extents; host memory stays until the stream is done.
-unsafe fn copy_cuda(stream: sys::CUstream, from: Side, to: Side, r: Rows) -> Result<()> {
+pub(crate) unsafe fn copy_cuda(stream: sys::CUstream, from: Side, to: Side, r: Rows) -> Result<()> {
     let regular = r.pitch.iter().all(|&p| p >= r.width && p <= MAX_PITCH);
     if r.rows > 1 && !regular {
-        return (0..r.rows).try_for_each(|i| {
-            let offset = [r.offset[0] + i * r.pitch[0], r.offset[1] + i * r.pitch[1]];
+        return r.each_row(|offset, _| {
             // SAFETY: the caller's.
             unsafe { copy_cuda(stream, from, to, Rows { offset, rows: 1, ..r }) }
         });
@@ -163,8 +171,44 @@ impl Side {
     }
 }
 
-fn note<const R: usize>(turn: &mut Turn<'_>, place: &Place<'_, R>, write: bool) -> Result<()> {
+pub(crate) fn note<const R: usize>(turn: &mut Turn<'_>, place: &Place<'_, R>, write: bool) -> Result<()> {
     place.storage.map_or(Ok(()), |s| turn.uses(s, write))
+}
+
+/// Enqueues the copy of a place on a GPU into memory of the host.
+///
+/// # Safety
+/// The place may be read, and is noted; `to` is memory of its extents with these strides, which stays, and is not looked
+/// at, until the turn's work is done.
+pub(crate) unsafe fn read_back<const R: usize>(
+    turn: &Turn<'_>,
+    place: &Place<'_, R>,
+    to: *mut u8,
+    strides: &[usize; R],
+    size: usize,
+) -> Result<()> {
+    pieces(&place.extents, &place.strides, strides, size, &mut |r| {
+        // SAFETY: the caller's.
+        unsafe { copy_cuda(turn.raw, Side::Device(place.base as u64), Side::Host(to), r) }
+    })
+}
+
+/// Enqueues the copy of memory of the host into a place on a GPU.
+///
+/// # Safety
+/// The place may be written, and is noted; `from` is memory of its extents with these strides, which stays, and is not
+/// written, until the turn's work is done.
+pub(crate) unsafe fn write_from<const R: usize>(
+    turn: &Turn<'_>,
+    place: &Place<'_, R>,
+    from: *const u8,
+    strides: &[usize; R],
+    size: usize,
+) -> Result<()> {
+    pieces(&place.extents, strides, &place.strides, size, &mut |r| {
+        // SAFETY: the caller's. The source is only read.
+        unsafe { copy_cuda(turn.raw, Side::Host(from.cast_mut()), Side::Device(place.base as u64), r) }
+    })
 }
 
 impl<T: Element, const RANK: usize> TensorView<'_, T, RANK> {
@@ -207,10 +251,8 @@ impl<T: Element, const RANK: usize> TensorView<'_, T, RANK> {
             return Err(Error::Capturing { call: READ });
         }
         note(&mut turn, place, false)?;
-        let done = pieces(&place.extents, &place.strides, &packed, size, &mut |r| {
-            // SAFETY: as above; waited for below.
-            unsafe { copy_cuda(turn.raw, Side::Device(place.base as u64), Side::Host(to), r) }
-        });
+        // SAFETY: as above; waited for below.
+        let done = unsafe { read_back(&turn, place, to, &packed, size) };
         let finished = finish(turn);
         done.and(finished) // what went wrong first is what is told
     }
@@ -241,11 +283,9 @@ impl<T: Element, const RANK: usize> TensorViewMut<'_, T, RANK> {
             return Err(Error::Capturing { call: WRITE });
         }
         note(&mut turn, place, true)?;
-        let done = pieces(&place.extents, &packed, &place.strides, size, &mut |r| {
-            // SAFETY: as above; waited for below, also because the slice may be pinned, and then the copy would still
-            // be reading it. The source is only read.
-            unsafe { copy_cuda(turn.raw, Side::Host(from.cast_mut()), Side::Device(place.base as u64), r) }
-        });
+        // SAFETY: as above; waited for below, also because the slice may be pinned, and then the copy would still be
+        // reading it.
+        let done = unsafe { write_from(&turn, place, from, &packed, size) };
         let finished = finish(turn);
         done.and(finished) // what went wrong first is what is told
     }
@@ -345,12 +385,12 @@ unsafe fn fill_cuda(stream: sys::CUstream, base: u64, value: &[u8], r: Rows) -> 
     Ok(())
 }
 
-fn length(expected: usize, found: usize) -> Result<()> {
+pub(crate) fn length(expected: usize, found: usize) -> Result<()> {
     if expected == found { Ok(()) } else { Err(Error::Length { arg: UNNAMED, expected, found }) }
 }
 
 /// Submits the turn's work and waits for it, before memory of the host goes back to its owner.
-fn finish(turn: Turn<'_>) -> Result<()> {
+pub(crate) fn finish(turn: Turn<'_>) -> Result<()> {
     let context = turn.context();
     let drained = driver::drain(turn.raw);
     turn.submit();

@@ -89,11 +89,31 @@ impl Event {
     /// [`Error::Driver`] if something that ran on the GPU failed; [`Error::Kernel`] if a kernel has found a fault in its
     /// data, on whichever stream of the device.
     pub fn synchronize(&self) -> Result<()> {
+        self.pass()?;
+        let At::Cuda(h) = &self.at else { return Ok(()) };
+        h.context.reported()
+    }
+
+    /// Waits, and leaves what kernels have reported to whoever asks.
+    pub(crate) fn pass(&self) -> Result<()> {
         let At::Cuda(h) = &self.at else { return Ok(()) };
         h.context.bind()?;
         // SAFETY: an event of the current context.
-        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(h.raw) })?;
-        h.context.reported()
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(h.raw) })
+    }
+
+    /// Whether the stream has passed the point. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Driver`], also if something that ran on the GPU failed.
+    pub fn is_done(&self) -> Result<bool> {
+        let At::Cuda(h) = &self.at else { return Ok(true) };
+        h.context.bind()?;
+        // SAFETY: an event of the current context.
+        match unsafe { sys::cuEventQuery(h.raw) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            code => check("cuEventQuery", code).map(|()| true),
+        }
     }
 
     /// Microseconds from `earlier` to this point, measured on the device. Waits for both.

@@ -34,6 +34,8 @@
 //! a tensor, a stream or a graph at any time, or forgetting it, never frees memory that a kernel still uses.
 //! A failure on the GPU is reported by the next call that waits.
 //!
+//! Copies to and from the host wait, unless they are given a [`Pinned`] buffer to keep meanwhile: see [`Transfer`].
+//!
 //! # Memory and streams of others
 //! An engine that owns its memory lends it to kernels for the duration of a call ([`foreign`]), on a stream of its own
 //! ([`Stream::from_owner`], [`Stream::from_raw`]); or makes views that nothing tracks ([`TensorView::from_raw`]).
@@ -47,12 +49,15 @@ mod event;
 pub mod foreign;
 mod graph;
 mod launch;
+mod peer;
+mod pinned;
 mod recording;
 mod shape;
 mod storage;
 mod stream;
 mod tensor;
 mod tiles;
+mod transfer;
 mod view;
 
 pub use device::Device;
@@ -60,7 +65,9 @@ pub use error::{DriverVersion, Error, Named, Result};
 pub use event::Event;
 pub use graph::{Graph, Scalar};
 pub use launch::Launch;
+pub use pinned::Pinned;
 pub use shape::{Rank, Tileable};
 pub use stream::Stream;
 pub use tensor::Tensor;
+pub use transfer::Transfer;
 pub use view::{TensorView, TensorViewMut};

@@ -135,6 +135,7 @@ impl Storage {
         let pending = uses.iter().filter(|u| !Arc::ptr_eq(&u.stream, home) && u.conflict(true) > u.stream.completed());
         let mut result = Ok(());
         for u in pending {
+            // again for each: those of other GPUs may have left theirs
             let ordered = context.bind().and_then(|()| u.stream.fence_into(home));
             if ordered.is_err() && !u.stream.wait_on_host() && result.is_ok() {
                 result = ordered;
@@ -250,9 +251,14 @@ impl Drop for Memory {
                 let pending = || uses.iter().filter(|u| u.conflict(true) > u.stream.completed());
                 let mut others = pending().filter(|u| !Arc::ptr_eq(&u.stream, home));
                 let ordered = *pooled && others.all(|u| u.stream.fence_into(home).is_ok());
+                let elsewhere = uses.iter().any(|u| u.stream.device != self.device);
                 // Without an order on the device the host waits; if that fails too, the memory is lost rather than
                 // freed under a kernel.
                 if !ordered && !pending().all(|u| u.stream.wait_on_host()) {
+                    return;
+                }
+                // those of other GPUs may have left theirs
+                if elsewhere && context.bind().is_err() {
                     return;
                 }
                 let address = self.base as sys::CUdeviceptr;

@@ -214,6 +214,18 @@ impl Stream {
         Ok(Some(Turn { stream: &self.inner, raw: queue.raw, state, _order: Some(order) }))
     }
 
+    /// A turn for work that uses memory of another GPU as well: no graph is launched there either. GPUs are held in the
+    /// order of their numbers, so that no two threads wait for each other.
+    pub(crate) fn turn_with(
+        &self,
+        other: &'static Context,
+    ) -> Result<Option<(RwLockReadGuard<'static, ()>, Turn<'_>)>> {
+        let hold = || other.order.read().unwrap_or_else(PoisonError::into_inner);
+        let first = self.device().cuda.is_some_and(|own| other.ordinal < own.ordinal).then(hold);
+        let Some(turn) = self.turn()? else { return Ok(None) };
+        Ok(Some((first.unwrap_or_else(hold), turn)))
+    }
+
     /// A turn for work that borrows nothing. The caller holds `Context::order` exclusively.
     pub(crate) fn exclusive_turn(&self) -> Option<Turn<'_>> {
         let queue = self.inner.cuda.as_ref()?;
@@ -258,6 +270,12 @@ impl Stream {
     /// As [`on_cpu`](Self::on_cpu), for work that goes between host memory and a tensor, which can not be captured.
     pub(crate) fn on_cpu_now(&self, call: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.not_capturing(call)?;
+        let _order = CPU_ORDER.read().unwrap_or_else(PoisonError::into_inner);
+        work()
+    }
+
+    /// Does work that uses memory of the CPU while no graph runs there.
+    pub(crate) fn beside_graphs(work: impl FnOnce() -> Result<()>) -> Result<()> {
         let _order = CPU_ORDER.read().unwrap_or_else(PoisonError::into_inner);
         work()
     }
@@ -390,14 +408,20 @@ impl StreamInner {
         self.cuda.as_ref().map(|q| q.raw)
     }
 
-    /// Waits on the host for everything given so far. Whether it is done. The context is current.
+    /// Waits on the host for everything given so far. Whether it is done. Its context is current afterwards.
     pub(crate) fn wait_on_host(&self) -> bool {
-        self.cuda.as_ref().is_none_or(|queue| driver::drain(queue.raw).done)
+        self.cuda.as_ref().is_none_or(|queue| queue.context.bind().is_ok() && driver::drain(queue.raw).done)
     }
 
-    /// Makes `later` wait for everything this stream was given so far. The context is current.
+    /// Makes `later` wait for everything this stream was given so far. The context of `later` is current, and stays so
+    /// unless this fails.
     pub(crate) fn fence_into(&self, later: &StreamInner) -> Result<()> {
         let (Some(queue), Some(later)) = (&self.cuda, &later.cuda) else { return Ok(()) };
+        // An event is recorded in the context that it was made in; streams of others may wait for it.
+        let crossing = !std::ptr::eq(queue.context, later.context);
+        if crossing {
+            queue.context.bind()?;
+        }
         let fence = match queue.fence.get() {
             Some(f) => f.0,
             None => {
@@ -414,9 +438,12 @@ impl StreamInner {
             }
         };
         // If two threads do this at once, one may wait for what the other recorded: later, so still enough.
-        // SAFETY: event and streams are alive and of the current context.
+        // SAFETY: event and stream are alive and of the current context.
         check("cuEventRecord", unsafe { sys::cuEventRecord(fence, queue.raw) })?;
-        // SAFETY: as above.
+        if crossing {
+            later.context.bind()?;
+        }
+        // SAFETY: the event is alive; the stream is, and of the current context.
         check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(later.raw, fence, 0) })
     }
 }

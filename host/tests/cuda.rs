@@ -4,7 +4,7 @@ mod common;
 
 use common::{Mapped, add_bias};
 use tilewright_core::element::{bf16, f16};
-use tilewright_host::{Device, Error, Event, Launch, Result, Tensor};
+use tilewright_host::{Device, Error, Event, Launch, Pinned, Result, Tensor};
 
 fn gpu() -> Option<Device> {
     match Device::best() {
@@ -290,5 +290,86 @@ fn events() -> Result<()> {
     assert!(us > 10.0 && us < 1e6, "{us}");
     let cpu = Event::record(&Device::cpu().stream()?)?;
     assert!(matches!(end.micros_since(&cpu), Err(Error::Device { .. })));
+    Ok(())
+}
+
+/// Copies that do not wait: under way when the call returns, right when they are waited for, dropped or left behind.
+#[test]
+fn transfers() -> Result<()> {
+    let Some(d) = gpu() else { return Ok(()) };
+    let (s, t) = (d.new_stream()?, d.new_stream()?);
+    add_bias::prepare(&d)?;
+    let mut x = Tensor::<f32, 1>::zeros(&s, [LARGE])?;
+    let mut y = Tensor::<f32, 1>::zeros(&s, [LARGE])?;
+    let mut buffer = Pinned::<f32>::zeros(&d, LARGE)?;
+    buffer.iter_mut().enumerate().for_each(|(i, v)| *v = (i % 1000) as f32);
+    let back = Pinned::<f32>::zeros(&d, LARGE)?;
+    s.synchronize()?;
+    let start = std::time::Instant::now();
+    let up = x.upload(&s, buffer)?;
+    add_bias::launch(&t, (x.tiles()?, y.tiles_mut()?, 1.0))?;
+    let down = y.download(&s, back)?;
+    let (enqueued, under_way) = (start.elapsed(), !down.is_done()?);
+    let back = down.wait()?;
+    println!("{LARGE} f32 up, through a kernel and down: enqueued in {enqueued:?}, done after {:?}", start.elapsed());
+    assert!(under_way, "nothing waited");
+    assert!(back.iter().enumerate().all(|(i, v)| *v == (i % 1000) as f32 + 1.0));
+    let buffer = up.wait()?;
+    // strided, to rows of a matrix and back
+    let mut m = Tensor::<f32, 2>::zeros(&s, [1024, 1024])?;
+    let part = Pinned::from_slice(&d, &buffer[..512 * 1024])?;
+    let part = m.view_mut().cols(256..768)?.upload(&t, part)?.wait()?;
+    let read = m.view().cols(256..768)?.download(&s, Pinned::zeros(&d, 512 * 1024)?)?.wait()?;
+    assert!(part[..] == read[..]);
+    assert!(m.view().cols(0..256)?.to_vec(&s)?.iter().all(|&v| v == 0.0));
+    // dropped and forgotten under way; the memory that they used is used again at once
+    for i in 0..20 {
+        let mut z = Tensor::<f32, 1>::zeros(&s, [LARGE / 8])?;
+        let up = z.upload(&s, Pinned::from_slice(&d, &buffer[..LARGE / 8])?)?;
+        let down = z.download(&t, Pinned::zeros(&d, LARGE / 8)?)?;
+        drop(z);
+        if i == 7 {
+            std::mem::forget(down);
+            continue;
+        }
+        drop(up);
+        assert!(down.wait()?[..] == buffer[..LARGE / 8]);
+    }
+    Ok(())
+}
+
+/// Between the host and a GPU, and on one GPU; between two where there are two.
+#[test]
+fn copies_between_devices() -> Result<()> {
+    let Some(d) = gpu() else { return Ok(()) };
+    let (s, host) = (d.new_stream()?, Device::cpu().stream()?);
+    let x = Tensor::<f32, 2>::from_slice(&host, [300, 70], &count(21_000))?;
+    let mut near = Tensor::<f32, 2>::zeros(&s, [70, 300])?;
+    near.copy_from_peer(&s, x.view().transpose())?;
+    assert_eq!(near.to_vec(&s)?, x.view().transpose().to_vec(&host)?);
+    let mut again = Tensor::<f32, 2>::zeros(&s, [70, 300])?;
+    again.copy_from_peer(&s, near.view())?;
+    let mut back = Tensor::<f32, 2>::zeros(&host, [300, 70])?;
+    back.copy_from_peer(&s, again.view().transpose())?;
+    assert_eq!(back.to_vec(&host)?, count(21_000));
+    let all = Device::all();
+    let Some(other) = all.iter().find(|o| !o.is_cpu() && **o != d) else {
+        eprintln!("one GPU: copies between two were not tried");
+        return Ok(());
+    };
+    let t = other.new_stream()?;
+    for _ in 0..20 {
+        let mut x = Tensor::<f32, 1>::full(&s, [LARGE], 1.0)?;
+        let mut y = Tensor::<f32, 1>::zeros(&t, [LARGE])?;
+        y.copy_from_peer(&t, x.view())?;
+        x.fill(&s, 2.0)?; // after the copy
+        let mut z = Tensor::<f32, 1>::zeros(&s, [LARGE])?;
+        z.copy_from_peer(&s, y.view())?;
+        drop((x, y));
+        assert!(z.to_vec(&s)?.iter().all(|&v| v == 1.0));
+    }
+    let mut far = Tensor::<f32, 2>::zeros(&t, [70, 100])?;
+    far.copy_from_peer(&t, near.view().cols(100..200)?)?;
+    assert_eq!(far.to_vec(&t)?, near.view().cols(100..200)?.to_vec(&s)?);
     Ok(())
 }

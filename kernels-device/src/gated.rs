@@ -14,12 +14,6 @@
 
 use tilewright::prelude::*;
 
-/// `1 / (1 + e^-x)`.
-#[inline(always)]
-pub fn sigmoid(x: f32) -> f32 {
-    reciprocal(1.0 + exp2(-core::f32::consts::LOG2_E * x))
-}
-
 /// `x sigmoid(x)`.
 #[inline(always)]
 pub fn silu(x: f32) -> f32 {

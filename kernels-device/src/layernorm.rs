@@ -2,7 +2,7 @@
 //!
 //! | kernel | columns | tile | threads |
 //! |---|---|---|---|
-//! | [`rows`](fn@rows) | at most 512, 2048, 4096, 8192 or 16384 | 4 x 512 and so on | 128-1024 |
+//! | [`rows`](fn@rows) | at most 16384 | [one for each width](crate::tiles) | 128-1024 |
 //! | [`wide`](fn@wide) | any number | 1 x 4096, in three passes | 512 |
 //!
 //! The mean is that of `f32` sums; the variance that of the differences from it, so that a large mean costs no precision.
@@ -14,7 +14,25 @@
 //!
 //! Disjointness: outputs hand each tile, or strip, to one block.
 
+use tilewright::layout::Chunks;
 use tilewright::prelude::*;
+
+/// What brings each row to a mean of 0 and a variance of 1: its mean, and a factor.
+#[inline(always)]
+fn unit<T: Element<Value = f32>, const M: usize, const N: usize, const THREADS: usize, C: Chunks>(
+    cta: &mut Cta<THREADS>,
+    x: &Fetched<T, M, N, ByRows<THREADS, C>>,
+    inverse_width: f32,
+    eps: f32,
+) -> (PerRow<f32, M, THREADS>, PerRow<f32, M, THREADS>) {
+    let (mean, spread) = x.row_moments(cta);
+    (mean, spread.map(|sum| rsqrt(fma(sum, inverse_width, eps))))
+}
+
+#[inline(always)]
+fn scaled(x: f32, (w, b): (f32, f32), (mean, factor): (f32, f32), offset: f32) -> f32 {
+    fma(x - mean, factor * (w + offset), b)
+}
 
 macro_rules! kernels {
     (; halves [$($half:tt)*] singles [$($single:tt)*]) => {
@@ -38,17 +56,22 @@ macro_rules! kernels {
             let inverse_width = reciprocal(x.cols() as f32);
             let Some((i, y)) = y.single() else { return };
             let x = cta.fetch(x.tile(i));
-            let mean = x.row_sum_of(&mut cta, |x| x).map(|sum| sum * inverse_width);
-            let spread = x.row_sum_with(&mut cta, &mean, |x, mean| (x - mean) * (x - mean));
-            let factor = spread.map(|sum| rsqrt(sum * inverse_width + eps));
-            let normed = x.combine_rows(&mut cta, (w.tile(0), b.tile(0)), (&mean, &factor), |x, (w, b), (mean, factor)| {
-                (x - mean) * (factor * (w + offset)) + b
-            });
+            let rows = (w.tile(0), b.tile(0));
+            // several rows of a tile share what is read once for them; registers for it are there where a row's threads are few
+            let normed = if const { M > 1 } {
+                let w = cta.fetch_row_as::<T, M, N, ByRows<THREADS, T::Chunk>>(rows.0);
+                let b = cta.fetch_row_as::<T, M, N, ByRows<THREADS, T::Chunk>>(rows.1);
+                let (mean, factor) = unit(&mut cta, &x, inverse_width, eps);
+                x.combine_two((&w, &b), (&mean, &factor), |x, wb, row| scaled(x, wb, row, offset))
+            } else {
+                let (mean, factor) = unit(&mut cta, &x, inverse_width, eps);
+                x.combine_rows(&mut cta, rows, (&mean, &factor), |x, wb, row| scaled(x, wb, row, offset))
+            };
             y.stream(&mut cta, &normed);
         }
     };
 }
-crate::__roomy_row_tiles!(kernels! {});
+crate::__row_tiles!(kernels! {});
 
 /// Rows of any number of columns.
 #[kernel(grid = persistent, min_blocks = 2, instances(

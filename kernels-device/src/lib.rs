@@ -10,6 +10,7 @@ pub mod layernorm;
 pub mod mla;
 pub mod rms_silu;
 pub mod rmsnorm;
+pub mod rope;
 pub mod softmax;
 pub mod tiles;
 

@@ -2,7 +2,7 @@
 //!
 //! | kernel | columns | tile | threads |
 //! |---|---|---|---|
-//! | [`rows`](fn@rows) | at most 512, 2048, 4096, 8192 or 16384 | 4 x 512 and so on | 128-1024 |
+//! | [`rows`](fn@rows) | at most 16384 | [one for each width](crate::tiles) | 128-1024 |
 //! | [`wide`](fn@wide) | any number | 1 x 4096, in three passes | 512 |
 //!
 //! Sums are `f32`; the greatest value of the row is subtracted first. One rounding, at the store. A row of minus infinity
@@ -39,8 +39,7 @@ macro_rules! kernels {
             let factor = in_twos(scale);
             let Some((i, y)) = y.single() else { return };
             let x = cta.fetch(x.tile(i));
-            let greatest = x.row_max_of(&mut cta, |x| x);
-            let sum = x.row_sum_with(&mut cta, &greatest, |x, greatest| exp2((x - greatest) * factor));
+            let (greatest, sum) = x.row_powers(&mut cta, factor);
             let inverse = sum.map(reciprocal);
             let shares =
                 x.map_rows((&greatest, &inverse), |x, (greatest, inverse)| exp2((x - greatest) * factor) * inverse);
@@ -48,7 +47,7 @@ macro_rules! kernels {
         }
     };
 }
-crate::__roomy_row_tiles!(kernels! {});
+crate::__row_tiles!(kernels! {});
 
 /// Rows of any number of columns.
 #[kernel(grid = persistent, min_blocks = 2, instances(f32 = <f32>, f16 = <f16>, bf16 = <bf16>))]

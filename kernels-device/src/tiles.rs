@@ -5,8 +5,9 @@
 /// `$then! { arguments; halves [<M, N, THREADS, BLOCKS>, ..] singles [..] }`. A tile has `M` rows of at most `N` columns, and
 /// `THREADS` threads work on it, in blocks of which an SM holds `BLOCKS`. By width.
 ///
-/// Found by measuring (see docs/kernels/rmsnorm.md): small blocks, which wait for their barriers alone, and as much in
-/// flight as the registers hold.
+/// Found by measuring (see docs/kernels/layernorm.md): small blocks, which wait for their barriers alone, of threads with
+/// 32 to 64 bytes of their row each. What a thread does once (shuffles, the factors of its row) is shared by as many elements
+/// as registers allow. Widths that are common have a tile of their own: what is done for columns that are not there counts.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __row_tiles {
@@ -14,29 +15,37 @@ macro_rules! __row_tiles {
         $then! {
             $($arguments)*;
             halves [
-                <8, 128, 128, 16>, <4, 256, 128, 16>, <4, 512, 128, 12>, <2, 1024, 128, 12>, <1, 2048, 128, 12>,
-                <1, 4096, 256, 5>, <1, 8192, 256, 4>, <1, 16384, 512, 2>, <1, 32768, 1024, 1>
+                <32, 64, 128, 12>, <16, 128, 128, 12>, <16, 192, 128, 9>, <8, 256, 128, 12>, <8, 384, 128, 9>,
+                <8, 512, 128, 8>, <4, 768, 128, 9>, <4, 1024, 128, 8>, <2, 1536, 128, 9>, <2, 2048, 128, 8>,
+                <1, 3072, 128, 10>, <1, 4096, 128, 8>, <1, 6144, 256, 5>, <1, 7168, 224, 4>, <1, 8192, 256, 4>,
+                <1, 16384, 512, 2>
             ]
             singles [
-                <8, 128, 128, 16>, <4, 256, 128, 16>, <2, 512, 128, 12>, <1, 1024, 128, 12>, <1, 2048, 128, 8>,
+                <16, 128, 128, 7>, <8, 256, 128, 7>, <4, 512, 128, 7>, <2, 1024, 128, 7>, <1, 2048, 128, 8>,
                 <1, 4096, 256, 4>, <1, 8192, 512, 2>, <1, 16384, 1024, 1>
             ]
         }
     };
 }
 
-/// As [`__row_tiles`](crate::__row_tiles), for kernels with more to hold for each row: fewer tiles, and fewer blocks an SM.
+/// As [`__row_tiles`](crate::__row_tiles), for kernels that do so little for a column that powers of two are enough;
+/// and fewer for elements of 16 bits with others of 32.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __roomy_row_tiles {
+macro_rules! __light_row_tiles {
     ($then:ident! { $($arguments:tt)* }) => {
         $then! {
             $($arguments)*;
             halves [
-                <4, 512, 128, 10>, <1, 2048, 128, 10>, <1, 4096, 256, 4>, <1, 8192, 256, 4>, <1, 16384, 512, 2>
+                <32, 128, 128, 8>, <16, 256, 128, 8>, <8, 512, 128, 8>, <4, 1024, 128, 8>, <2, 2048, 128, 8>,
+                <1, 4096, 128, 8>, <1, 8192, 256, 4>, <1, 16384, 512, 2>, <1, 32768, 1024, 1>
             ]
             singles [
-                <2, 512, 128, 10>, <1, 2048, 128, 8>, <1, 4096, 256, 4>, <1, 8192, 512, 2>, <1, 16384, 1024, 1>
+                <8, 128, 128, 16>, <4, 256, 128, 16>, <2, 512, 128, 12>, <1, 1024, 128, 12>, <1, 2048, 128, 8>,
+                <1, 4096, 256, 4>, <1, 8192, 512, 2>, <1, 16384, 1024, 1>
+            ]
+            mixed [
+                <16, 256, 128, 8>, <4, 1024, 128, 8>, <1, 4096, 128, 8>, <1, 16384, 512, 2>, <1, 32768, 1024, 1>
             ]
         }
     };

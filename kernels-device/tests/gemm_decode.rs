@@ -9,6 +9,7 @@ use tilewright::kernel::Kernel;
 use tilewright::prelude::*;
 use tilewright::tma::TensorMap;
 use tilewright_kernels::gemm::decode::{per_tile, persistent};
+use tilewright_kernels::gemm::epilogue;
 
 fn tma<T: Element<Value = f32>, const M: usize, const N: usize>(m: &Matrix<T>) -> TmaTiles<'_, T, M, N> {
     let here = tilewright::__private::Provenance::UNTRACKED_CPU;
@@ -29,10 +30,19 @@ fn run<K, T, const ROWS: usize, const TOKENS: usize, const DEPTH: usize>(
             TmaTiles<'a, T, TOKENS, DEPTH>,
             TmaTiles<'a, T, ROWS, DEPTH>,
             TilesMut<'a, T, TOKENS, ROWS, Linear>,
+            Tiles<'a, T, 1, 64>,
+            Tiles<'a, T, TOKENS, 64>,
+            u32,
+            f32,
+            f32,
+            u32,
         ),
     >,
 {
-    backend::run::<K>((tma(a), tma(b), c.tiles_mut()), clusters).unwrap();
+    // with this activation nothing else counts
+    let nothing = Matrix::<T>::random(0, c.cols, 0, 0, 1);
+    let args = (tma(a), tma(b), c.tiles_mut(), nothing.tiles(), nothing.tiles(), 0, f32::NAN, f32::NAN, epilogue::SUM);
+    backend::run::<K>(args, clusters).unwrap();
 }
 
 macro_rules! case {

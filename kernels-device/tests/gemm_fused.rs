@@ -46,8 +46,8 @@ impl<T: Element<Value = f32>> Case<T> {
             before: Matrix::random(m, n, 1, 1, 5),
         }
     }
-    /// How many elements of `c` are wrong. Without bias and residual they count as zero.
-    fn wrong(&self, c: &Matrix<T>, activation: u32, keep: f32, plain: bool) -> usize {
+    /// How many elements of `c` are wrong. Where a kernel has them not, bias and residual count as zero.
+    fn wrong(&self, c: &Matrix<T>, activation: u32, keep: f32, plain: bool, no_residual: bool) -> usize {
         let f = |x: f64| match activation {
             epilogue::RELU => x.max(0.0),
             epilogue::GELU => 0.5 * x * (1.0 + (0.797_884_560_8 * (x + 0.044_715 * x * x * x)).tanh()),
@@ -59,6 +59,7 @@ impl<T: Element<Value = f32>> Case<T> {
             for j in 0..c.cols {
                 let sum: f64 = (0..self.a.cols).map(|x| self.a.at(i, x) as f64 * self.b.at(j, x) as f64).sum();
                 let (bias, r) = if plain { (0.0, 0.0) } else { (self.bias.at(0, j), BETA * self.residual.at(i, j)) };
+                let r = if no_residual { 0.0 } else { r };
                 let mut want = f(ALPHA as f64 * sum + bias as f64) + r as f64;
                 if keep != 0.0 {
                     want += keep as f64 * self.before.at(i, j) as f64;
@@ -80,7 +81,18 @@ where
             TmaTiles<'a, T, 128, 64>,
             TmaTilesMut<'a, T, 256, 128, Grouped<8>>,
             Tiles<'a, T, 1, 128>,
-            Tiles<'a, T, 128, 128>,
+            f32,
+            u32,
+        ),
+    >,
+    for<'a> ping_pong::fused_over<T>: Kernel<
+        Args<'a> = (
+            TmaTiles<'a, T, 128, 64>,
+            TmaTiles<'a, T, 128, 64>,
+            TmaTilesMut<'a, T, 256, 128, Grouped<8>>,
+            Tiles<'a, T, 1, 128>,
+            TmaTiles<'a, T, 64, 128>,
+            u32,
             f32,
             f32,
             u32,
@@ -99,27 +111,27 @@ where
             u32,
         ),
     >,
-    for<'a> decode::fused<T, 64, 16, 64, 20, 2, 1, 256>: Kernel<
+    for<'a> decode::persistent<T, 64, 16, 128, 10, 2, 1, 256>: Kernel<
         Args<'a> = (
-            TmaTiles<'a, T, 16, 64>,
-            TmaTiles<'a, T, 64, 64>,
+            TmaTiles<'a, T, 16, 128>,
+            TmaTiles<'a, T, 64, 128>,
             TilesMut<'a, T, 16, 64, Linear>,
             Tiles<'a, T, 1, 64>,
             Tiles<'a, T, 16, 64>,
-            f32,
+            u32,
             f32,
             f32,
             u32,
         ),
     >,
-    for<'a> decode::fused<T, 128, 64, 64, 8, 2, 2, 384>: Kernel<
+    for<'a> decode::per_tile<T, 64, 64, 64, 6, 4, 1, 256>: Kernel<
         Args<'a> = (
             TmaTiles<'a, T, 64, 64>,
-            TmaTiles<'a, T, 128, 64>,
-            TilesMut<'a, T, 64, 128, Linear>,
+            TmaTiles<'a, T, 64, 64>,
+            TilesMut<'a, T, 64, 64, Linear>,
             Tiles<'a, T, 1, 64>,
             Tiles<'a, T, 64, 64>,
-            f32,
+            u32,
             f32,
             f32,
             u32,
@@ -135,42 +147,28 @@ where
             let what = format!("{m}x{n}x{k}, activation {activation}, plain {plain}");
             // C is NaN before where it is not kept
             let mut c = Matrix::<T>::poisoned(m, n, 1, 1);
-            let args = (
-                tma(&case.a),
-                tma(&case.b),
-                tma_mut(&mut c).schedule(Grouped::<8>),
-                bias.tiles(),
-                residual.tiles(),
-                ALPHA,
-                beta,
-                activation,
-            );
+            let args =
+                (tma(&case.a), tma(&case.b), tma_mut(&mut c).schedule(Grouped::<8>), bias.tiles(), ALPHA, activation);
             backend::run::<ping_pong::fused_staged<T>>(args, clusters).unwrap();
-            assert_eq!(case.wrong(&c, activation, 0.0, plain), 0, "staged {what}");
+            assert_eq!(case.wrong(&c, activation, 0.0, plain, true), 0, "staged {what}");
             for keep in [0.0, 2.0] {
                 macro_rules! direct {
-                    ($kernel:ty $(, $schedule:expr)?) => {{
-                        let mut c =
+                    ($kernel:ty, $c:ident => $make:expr, $residual:expr, $first:expr, $($rest:expr),*) => {{
+                        let mut $c =
                             if keep == 0.0 { Matrix::<T>::poisoned(m, n, 1, 1) } else { case.before.clone() };
-                        let args = (
-                            tma(&case.a),
-                            tma(&case.b),
-                            c.tiles_mut()$(.schedule($schedule))?,
-                            bias.tiles(),
-                            residual.tiles(),
-                            ALPHA,
-                            beta,
-                            keep,
-                            activation,
-                        );
+                        let args = (tma(&case.a), tma(&case.b), $make, bias.tiles(), $residual, $first, $($rest),*);
                         backend::run::<$kernel>(args, clusters).unwrap();
-                        assert_eq!(case.wrong(&c, activation, keep, plain), 0, "{} {what}", stringify!($kernel));
-                        assert!(c.guards_are_untouched(), "{what} writes outside");
+                        // those of one factor have what C held before in the residual's place
+                        let instead = keep != 0.0 && !stringify!($kernel).contains("direct");
+                        assert_eq!(case.wrong(&$c, activation, keep, plain, instead), 0, "{} {what}", stringify!($kernel));
+                        assert!($c.guards_are_untouched(), "{what} writes outside");
                     }};
                 }
-                direct!(ping_pong::fused_direct<T>, Grouped::<8>);
-                direct!(decode::fused<T, 64, 16, 64, 20, 2, 1, 256>);
-                direct!(decode::fused<T, 128, 64, 64, 8, 2, 2, 384>);
+                let (own, factor) = ((keep != 0.0) as u32, if keep == 0.0 { beta } else { keep });
+                direct!(ping_pong::fused_direct<T>, c => c.tiles_mut().schedule(Grouped::<8>), residual.tiles(), ALPHA, beta, keep, activation);
+                direct!(ping_pong::fused_over<T>, c => tma_mut(&mut c).schedule(Grouped::<8>), tma(residual), own, ALPHA, factor, activation);
+                direct!(decode::persistent<T, 64, 16, 128, 10, 2, 1, 256>, c => c.tiles_mut(), residual.tiles(), own, ALPHA, factor, activation);
+                direct!(decode::per_tile<T, 64, 64, 64, 6, 4, 1, 256>, c => c.tiles_mut(), residual.tiles(), own, ALPHA, factor, activation);
             }
         }
     }

@@ -7,7 +7,7 @@ mod common;
 use common::{DENSE, Lie, Matrix, least, random, unit};
 use tilewright::__private::backend;
 use tilewright::prelude::*;
-use tilewright_kernels::rmsnorm;
+use tilewright_kernels::{rms_silu, rmsnorm};
 
 const EPS: f32 = 1e-6;
 const ODD: Lie = Lie { gap: 3, shift: 1 };
@@ -22,13 +22,16 @@ type Kernels<T, W> = fn(&Matrix<T>, &Matrix<W>) -> Vec<Run<T, W>>;
 /// All kernels that can hold rows of `cols` columns, narrowest first; the wide one last.
 macro_rules! words {
     ($plain:ident, $residual:ident, $t:ident, $w:ident, $list:ident) => {
-        tilewright_kernels::__row_tiles!(words! { @from $list $plain $residual $t $w });
+        tilewright_kernels::__light_row_tiles!(words! { @from $list $plain $residual $t $w });
     };
-    (@from halves $plain:ident $residual:ident $t:ident $w:ident; halves $list:tt singles $others:tt) => {
+    (@from halves $plain:ident $residual:ident $t:ident $w:ident; halves $list:tt singles $others:tt mixed $mixed:tt) => {
         words!(@define $plain $residual $t $w $list [<32768, 2>, <65536, 1>]);
     };
-    (@from singles $plain:ident $residual:ident $t:ident $w:ident; halves $others:tt singles $list:tt) => {
+    (@from singles $plain:ident $residual:ident $t:ident $w:ident; halves $others:tt singles $list:tt mixed $mixed:tt) => {
         words!(@define $plain $residual $t $w $list [<32768, 1>]);
+    };
+    (@from mixed $plain:ident $residual:ident $t:ident $w:ident; halves $others:tt singles $singles:tt mixed $list:tt) => {
+        words!(@define $plain $residual $t $w $list [<32768, 2>, <65536, 1>]);
     };
     (@define $plain:ident $residual:ident $t:ident $w:ident
         [$(<$m:literal, $n:literal, $threads:literal, $blocks:literal>),*] [$(<$long:literal, $b:literal>),*]) => {
@@ -74,8 +77,8 @@ macro_rules! words {
 words!(f32_f32, f32_f32_residual, f32, f32, singles);
 words!(f16_f16, f16_f16_residual, f16, f16, halves);
 words!(bf16_bf16, bf16_bf16_residual, bf16, bf16, halves);
-words!(f16_f32, f16_f32_residual, f16, f32, halves);
-words!(bf16_f32, bf16_f32_residual, bf16, f32, halves);
+words!(f16_f32, f16_f32_residual, f16, f32, mixed);
+words!(bf16_f32, bf16_f32_residual, bf16, f32, mixed);
 
 fn weight<W: Element<Value = f32>>(cols: usize, lie: Lie) -> Matrix<W> {
     let data = random(cols, 77);
@@ -273,14 +276,23 @@ fn two_blocks_share_a_row() {
 }
 
 macro_rules! channels {
-    ($t:ty, $w:ty, $capacity:literal, $n:literal, $threads:literal, $cases:expr) => {
-        for (slabs, channels, positions, lie) in $cases {
+    ($t:ty; [$(<$capacity:literal, $n:literal, $threads:literal, $words:literal, $blocks:literal>),*]) => {
+        $(channels!(@one $t, $capacity, $n, $threads, $words, $blocks);)*
+    };
+    (@list halves $t:ty; halves $list:tt singles $others:tt) => { channels!($t; $list) };
+    (@list singles $t:ty; halves $others:tt singles $list:tt) => { channels!($t; $list) };
+    (@one $t:ty, $capacity:literal, $n:literal, $threads:literal, $words:literal, $blocks:literal) => {
+        let all = [(1, 1, 1, DENSE), (2, 3, 40, ODD), (3, 96, 33, DENSE), (1, 256, 64, DENSE), (2, 257, 7, ODD), (1, 1024, 32, DENSE)];
+        for (slabs, channels, positions, lie) in all.into_iter().filter(|case| case.1 <= $capacity) {
             let data = random(slabs * channels * positions, 3);
             let x = Matrix::<$t>::from(slabs, channels, positions, lie, |r, c| data[r * positions + c]);
-            let w = Matrix::<$w>::from(1, channels, 1, DENSE, |r, _| 1.0 + r as f64 / channels as f64);
+            let w = Matrix::<$t>::from(1, channels, 1, DENSE, |r, _| 1.0 + r as f64 / channels as f64);
             let mut y = Matrix::<$t>::new(slabs, channels, positions, lie);
-            let args = (x.tiles(), w.tiles(), y.tiles_mut(), EPS);
-            backend::run::<rmsnorm::channels::channels<$t, $w, $capacity, $n, $threads>>(args, 3).unwrap();
+            let none = Matrix::<$t>::new(1, channels, 0, DENSE);
+            let tiles = slabs * positions.div_ceil($n);
+            let args = (x.tiles(), w.tiles(), none.tiles(), y.tiles_mut(), EPS, 0, 0);
+            type Kernel = rms_silu::channels::fused<$t, $capacity, $n, $threads, $words, $blocks>;
+            backend::run::<Kernel>(args, tiles as u32).unwrap();
             for slab in 0..slabs {
                 for p in 0..positions {
                     let at = |m: &Matrix<$t>, c: usize| m.get(slab * channels + c, p);
@@ -299,14 +311,9 @@ macro_rules! channels {
 
 #[test]
 fn channels_first() {
-    let cases = [(1, 1, 1, DENSE), (2, 3, 40, ODD), (3, 96, 33, DENSE), (1, 256, 64, DENSE), (2, 100, 7, ODD)];
-    channels!(f32, f32, 256, 16, 256, cases);
-    channels!(f16, f16, 256, 32, 256, cases);
-    channels!(bf16, bf16, 256, 32, 256, cases);
-    let cases = [(2, 257, 33, ODD), (1, 1024, 32, DENSE), (1, 640, 50, DENSE)];
-    channels!(f32, f32, 1024, 16, 512, cases);
-    channels!(bf16, bf16, 1024, 32, 512, cases);
-    channels!(f16, f16, 1024, 32, 512, cases);
+    tilewright_kernels::__rms_silu_channel_tiles!(channels! { @list singles f32 });
+    tilewright_kernels::__rms_silu_channel_tiles!(channels! { @list halves f16 });
+    tilewright_kernels::__rms_silu_channel_tiles!(channels! { @list halves bf16 });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{row_of, same_shape};
 use tilewright_core::element::{Element, bf16, f16};
 use tilewright_core::schedule::Strips;
 use tilewright_host::{Launch, Named, Result, Stream, TensorView, TensorViewMut};
-use tilewright_kernels::__roomy_row_tiles;
+use tilewright_kernels::__row_tiles;
 use tilewright_kernels::layernorm::{rows, wide};
 
 mod sealed {
@@ -88,7 +88,7 @@ macro_rules! centred {
                 eps: f32,
                 offset: f32,
             ) -> Result<()> {
-                __roomy_row_tiles!($list! { narrowest! (
+                __row_tiles!($list! { narrowest! (
                     x.extents()[1],
                     rows<$t>,
                     s,

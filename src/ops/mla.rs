@@ -13,7 +13,7 @@ pub use super::gemm::Path;
 use tilewright_core::element::{Element, bf16, f16};
 use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::mla::plan::{combine, plan as make_plan};
-use tilewright_kernels::mla::{PART_WORDS, ROWS, decode as hopper, portable};
+use tilewright_kernels::mla::{CUT_WORDS, PART_WORDS, ROWS, decode as hopper, portable};
 
 /// Elements of a key.
 pub const KEY: usize = 576;
@@ -82,7 +82,7 @@ impl Problem {
     /// Elements of a plan.
     #[must_use]
     pub fn plan_words(&self) -> usize {
-        1 + PART_WORDS as usize * self.parts + 3 * self.requests
+        2 + (PART_WORDS + CUT_WORDS) as usize * self.parts + 2 * self.requests
     }
     /// Elements of a workspace: two tiles for each part and 64 rows, and their statistics.
     #[must_use]
@@ -99,17 +99,21 @@ impl Problem {
 /// The tables of a plan.
 struct Tables<V> {
     summary: V,
+    cut_count: V,
     parts: V,
     owners: V,
-    ranges: V,
+    joins: V,
+    cuts: V,
 }
 
 macro_rules! tables {
     ($problem:expr, $plan:expr) => {{
         let (summary, rest) = $plan.split_at(0, 1)?;
+        let (cut_count, rest) = rest.split_at(0, 1)?;
         let (parts, rest) = rest.split_at(0, PART_WORDS as usize * $problem.parts)?;
-        let (owners, ranges) = rest.split_at(0, $problem.requests)?;
-        Tables { summary, parts, owners, ranges }
+        let (owners, rest) = rest.split_at(0, $problem.requests)?;
+        let (joins, cuts) = rest.split_at(0, $problem.requests)?;
+        Tables { summary, cut_count, parts, owners, joins, cuts }
     }};
 }
 
@@ -134,15 +138,17 @@ pub fn plan(
 ) -> Result<()> {
     extents("lengths", [problem.requests], lengths.extents())?;
     extents("plan", [problem.plan_words()], plan.extents())?;
-    let Tables { summary, parts, owners, ranges } = tables!(problem, plan);
+    let Tables { summary, cut_count, parts, owners, joins, cuts } = tables!(problem, plan);
     let capacity = u32::try_from(capacity.min(i32::MAX as usize)).unwrap_or(i32::MAX as u32);
     make_plan::launch(
         stream,
         (
             summary.reshape([1, 1])?.tiles_mut().arg("plan")?,
+            cut_count.reshape([1, 1])?.tiles_mut().arg("plan")?,
             parts.reshape([problem.parts, PART_WORDS as usize])?.tiles_mut().arg("plan")?,
             owners.reshape([problem.requests, 1])?.tiles_mut().arg("plan")?,
-            ranges.reshape([problem.requests, 2])?.tiles_mut().arg("plan")?,
+            joins.reshape([problem.requests, 1])?.tiles_mut().arg("plan")?,
+            cuts.reshape([problem.parts, CUT_WORDS as usize])?.tiles_mut().arg("plan")?,
             lengths.reshape([problem.requests, 1])?.tiles().arg("lengths")?,
             capacity,
         ),
@@ -275,7 +281,7 @@ macro_rules! latent {
                 let height = if path == Path::Hopper { ROWS } else { portable::ROWS } as usize;
                 let group = rows.div_ceil(height);
                 let tickets = problem.parts * group;
-                let Tables { parts: plan, owners, ranges, .. } = tables!(problem, a.plan);
+                let Tables { cut_count, parts: plan, owners, joins, cuts, .. } = tables!(problem, a.plan);
                 let (mut parts, rest) = a.workspace.split_at(0, 2 * tickets * height * VALUE)?;
                 let (mut part_lse, _) = rest.split_at(0, 2 * tickets * height)?;
                 let (kv, k_rope) = a.cache.parts()?;
@@ -322,13 +328,14 @@ macro_rules! latent {
                 match path {
                     Path::Hopper => {
                         let (q, q_rope) = a.q.parts(each, |columns| [requests * rows, columns])?;
-                        launch!(
-                            hopper::paged<$t>,
-                            q.tma_tiles().arg("q")?,
-                            q_rope.tma_tiles().arg("q")?,
-                            kv.tma_pages().arg("cache")?,
-                            k_rope.tma_pages().arg("cache")?
-                        )
+                        let (q, q_rope) = (q.tma_tiles().arg("q")?, q_rope.tma_tiles().arg("q")?);
+                        let (kv, k_rope) = (kv.tma_pages().arg("cache")?, k_rope.tma_pages().arg("cache")?);
+                        // two blocks of rows read the same keys: a cluster of two brings them once
+                        if group % 2 == 0 {
+                            launch!(hopper::paged<$t, 2>, q, q_rope, kv, k_rope)
+                        } else {
+                            launch!(hopper::paged<$t, 1>, q, q_rope, kv, k_rope)
+                        }
                     }
                     Path::Portable => {
                         let (q, q_rope) = a.q.parts(each, |columns| [requests, rows, columns])?;
@@ -344,11 +351,16 @@ macro_rules! latent {
                 combine::<$t>::launch(
                     stream,
                     (
-                        a.out.reshape([requests, rows, VALUE])?.tiles_mut().arg("out")?,
-                        a.lse.reshape([requests, rows, 1])?.tiles_mut().arg("lse")?,
+                        a.out.reshape([requests, rows, VALUE])?.tiles_mut().arg("out")?.owned_by(
+                            a.lse.reshape([requests, rows, 1])?.tiles_mut().arg("lse")?,
+                            joins.reshape([requests, 1])?.tiles()?,
+                            rows as u32,
+                            (problem.parts * rows) as u32,
+                        ),
                         parts.view().reshape([2 * tickets * height, VALUE])?.tiles()?,
                         part_lse.view().reshape([2 * tickets * height, 1])?.tiles()?,
-                        ranges.reshape([requests, 2])?.tiles()?,
+                        cut_count.reshape([1, 1])?.tiles()?,
+                        cuts.reshape([problem.parts, CUT_WORDS as usize])?.tiles()?,
                         rows as u32,
                         height as u32,
                     ),

@@ -24,8 +24,10 @@ pub mod gated;
 pub mod gemm;
 pub mod layernorm;
 pub mod mla;
+pub mod quantised;
 pub mod rms_silu;
 pub mod rmsnorm;
+pub mod rope;
 pub mod softmax;
 
 use tilewright_core::element::Element;

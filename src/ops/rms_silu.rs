@@ -5,7 +5,7 @@ use tilewright_core::element::{Element, bf16, f16};
 use tilewright_host::{Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
 use tilewright_kernels::rms_silu::channels::fused as channels_fused;
 use tilewright_kernels::rms_silu::rows::{fused, lossless};
-use tilewright_kernels::{__rms_silu_channel_tiles, __rms_silu_tiles};
+use tilewright_kernels::{__lossless_tiles, __rms_silu_channel_tiles, __row_tiles};
 
 mod sealed {
     pub trait Sealed {}
@@ -74,10 +74,11 @@ pub trait Activated: Element<Value = f32> + sealed::Sealed {
         wb: [In<'_, Self, 2>; 2],
         y: Out<'_, Self, 3>,
         norm: Norm,
+        active: u32,
     ) -> Result<()>;
 }
 
-/// `y = silu(norm(x))`, row by row. `x` and `y` have at most 4096 columns, any row stride and alignment; `w` has as many
+/// `y = silu(norm(x))`, row by row. `x` and `y` have at most 16384 columns ([`Numerics::Lossless`]: 4096), any row stride and alignment; `w` has as many
 /// elements as a row, and so has the bias `b`, which may be left out.
 ///
 /// # Errors
@@ -147,6 +148,46 @@ pub fn rms_silu_channels<T: Activated>(
     y: TensorViewMut<'_, T, 3>,
     norm: Norm,
 ) -> Result<()> {
+    over_channels(stream, x, w, b, y, norm, 1)
+}
+
+/// As [`rms_silu_channels`] without SiLU: `y = norm(x)` over the channels of each position.
+///
+/// # Errors
+/// As for [`rms_silu_channels`].
+///
+/// ```
+/// use tilewright::ops::rms_silu::{Norm, rmsnorm_channels};
+/// use tilewright::prelude::*;
+///
+/// let stream = Device::best().stream()?;
+/// let x = Tensor::<f32, 3>::from_slice(&stream, [1, 2, 1], &[3.0, 4.0])?;
+/// let w = Tensor::<f32, 1>::full(&stream, [2], 1.0)?;
+/// let mut y = Tensor::<f32, 3>::zeros(&stream, [1, 2, 1])?;
+/// rmsnorm_channels(&stream, x.view(), w.view(), None, y.view_mut(), Norm::MeanSquare { eps: 0.0 })?;
+/// assert!((y.to_vec(&stream)?[0] - 3.0 / 12.5f32.sqrt()).abs() < 1e-5);
+/// # Ok::<(), Error>(())
+/// ```
+pub fn rmsnorm_channels<T: Activated>(
+    stream: &Stream,
+    x: TensorView<'_, T, 3>,
+    w: TensorView<'_, T, 1>,
+    b: Option<TensorView<'_, T, 1>>,
+    y: TensorViewMut<'_, T, 3>,
+    norm: Norm,
+) -> Result<()> {
+    over_channels(stream, x, w, b, y, norm, 0)
+}
+
+fn over_channels<T: Activated>(
+    stream: &Stream,
+    x: TensorView<'_, T, 3>,
+    w: TensorView<'_, T, 1>,
+    b: Option<TensorView<'_, T, 1>>,
+    y: TensorViewMut<'_, T, 3>,
+    norm: Norm,
+    active: u32,
+) -> Result<()> {
     let [batch, channels, positions] = x.extents();
     same_shape("y", [batch, channels, positions], y.extents())?;
     same_shape("w", [channels], w.extents())?;
@@ -161,7 +202,7 @@ pub fn rms_silu_channels<T: Activated>(
         Some(b) => b.reshape([channels, 1])?,
         None => w.rows(0..0)?,
     };
-    T::channels(stream, x, [w, b], y, norm)
+    T::channels(stream, x, [w, b], y, norm, active)
 }
 
 fn too_wide(what: &str, most: usize, found: usize) -> Error {
@@ -194,7 +235,7 @@ macro_rules! activated {
                 let (eps, clamped) = how.norm.lowered();
                 let cols = x.extents()[1];
                 match how.numerics {
-                    Numerics::Fused => __rms_silu_tiles!($list! { narrowest! (
+                    Numerics::Fused => __row_tiles!($list! { narrowest! (
                         cols,
                         fused<$t>,
                         s,
@@ -206,9 +247,9 @@ macro_rules! activated {
                             eps,
                             clamped,
                         ),
-                        Err(too_wide("columns", 4096, cols))
+                        Err(too_wide("columns", 16384, cols))
                     ) }),
-                    Numerics::Lossless => __rms_silu_tiles!($list! { narrowest! (
+                    Numerics::Lossless => __lossless_tiles!($list! { narrowest! (
                         cols,
                         lossless<$t>,
                         s,
@@ -232,6 +273,7 @@ macro_rules! activated {
                 [w, b]: [In<'_, $t, 2>; 2],
                 y: Out<'_, $t, 3>,
                 norm: Norm,
+                active: u32,
             ) -> Result<()> {
                 let (eps, clamped) = norm.lowered();
                 __rms_silu_channel_tiles!($list! { most_channels! (
@@ -245,6 +287,7 @@ macro_rules! activated {
                         y.tiles_mut().arg("y")?,
                         eps,
                         clamped,
+                        active,
                     )
                 ) })
             }

@@ -3,7 +3,7 @@
 use tilewright_core::element::{Element, bf16, f16};
 use tilewright_core::schedule::Strips;
 use tilewright_host::{Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
-use tilewright_kernels::__row_tiles;
+use tilewright_kernels::__light_row_tiles;
 use tilewright_kernels::rmsnorm::{clusters, long, rows, wide};
 
 mod sealed {
@@ -210,6 +210,7 @@ fn fits_whole<T: Element, W: Element, const N: usize>(
 }
 
 macro_rules! normed {
+    (@long mixed $($rest:tt)*) => { normed!(@long halves $($rest)*) };
     (@long halves $t:tt $w:tt $s:ident $x:ident $weight:ident $y:ident $c:ident) => {
         if fits_whole::<$t, $w, 32768>(16384, $x, $weight, &mut $y)? {
             return long::plain::<$t, $w, 32768, 2>::launch($s, normed!(@args $x $weight $y $c));
@@ -236,8 +237,9 @@ macro_rules! normed {
             $c.offset,
         )
     };
-    (@pick halves $($call:tt)*) => { __row_tiles!(halves! { $($call)* }) };
-    (@pick singles $($call:tt)*) => { __row_tiles!(singles! { $($call)* }) };
+    (@pick halves $($call:tt)*) => { __light_row_tiles!(halves! { $($call)* }) };
+    (@pick singles $($call:tt)*) => { __light_row_tiles!(singles! { $($call)* }) };
+    (@pick mixed $($call:tt)*) => { __light_row_tiles!(mixed! { $($call)* }) };
     ($($t:tt $w:tt $list:ident),*) => {$(
         impl sealed::Sealed<$w> for $t {}
         impl Normed<$w> for $t {
@@ -261,13 +263,18 @@ macro_rules! normed {
     )*};
 }
 macro_rules! halves {
-    (@ [$($call:tt)*] ; halves $list:tt singles $_others:tt) => { by_width!($($call)*; $list) };
+    (@ [$($call:tt)*] ; halves $list:tt singles $_others:tt mixed $_mixed:tt) => { by_width!($($call)*; $list) };
     (@ [$($call:tt)*] $next:tt $($rest:tt)*) => { halves!(@ [$($call)* $next] $($rest)*) };
     ($($call:tt)*) => { halves!(@ [] $($call)*) };
 }
 macro_rules! singles {
-    (@ [$($call:tt)*] ; halves $_others:tt singles $list:tt) => { by_width!($($call)*; $list) };
+    (@ [$($call:tt)*] ; halves $_others:tt singles $list:tt mixed $_mixed:tt) => { by_width!($($call)*; $list) };
     (@ [$($call:tt)*] $next:tt $($rest:tt)*) => { singles!(@ [$($call)* $next] $($rest)*) };
     ($($call:tt)*) => { singles!(@ [] $($call)*) };
 }
-normed!(f32 f32 singles, f16 f16 halves, f16 f32 halves, bf16 bf16 halves, bf16 f32 halves);
+macro_rules! mixed {
+    (@ [$($call:tt)*] ; halves $_others:tt singles $_singles:tt mixed $list:tt) => { by_width!($($call)*; $list) };
+    (@ [$($call:tt)*] $next:tt $($rest:tt)*) => { mixed!(@ [$($call)* $next] $($rest)*) };
+    ($($call:tt)*) => { mixed!(@ [] $($call)*) };
+}
+normed!(f32 f32 singles, f16 f16 halves, f16 f32 mixed, bf16 bf16 halves, bf16 f32 mixed);

@@ -4,7 +4,7 @@ use super::same_shape;
 use tilewright_core::element::{Element, bf16, f16};
 use tilewright_core::schedule::Strips;
 use tilewright_host::{Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
-use tilewright_kernels::__roomy_row_tiles;
+use tilewright_kernels::__row_tiles;
 use tilewright_kernels::softmax::{rows, wide};
 
 mod sealed {
@@ -58,7 +58,7 @@ macro_rules! weighed {
         impl Weighed for $t {
             #[inline]
             fn launch(s: &Stream, x: In<'_, $t>, y: Out<'_, $t>, scale: f32) -> Result<()> {
-                __roomy_row_tiles!($list! { narrowest! (
+                __row_tiles!($list! { narrowest! (
                     x.extents()[1],
                     rows<$t>,
                     s,

@@ -27,8 +27,9 @@ pub fn copy(
         |warp, (left, right)| {
             for ticket in tickets {
                 let pages = table.list(ticket);
-                left.fill(warp).gather(warp, kv.gather(pages, 0));
-                right.fill(warp).gather(warp, kv.gather(pages, 0).beside::<64, 128>(k_rope.gather(pages, 0)));
+                let keys = kv.gather(warp, pages, 0);
+                left.fill(warp).gather(warp, keys);
+                right.fill(warp).gather(warp, keys.beside::<_, _, 128>(&k_rope));
             }
         },
         |wg, (left, ()), _, _| {

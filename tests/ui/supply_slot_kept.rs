@@ -28,8 +28,8 @@ pub fn copy(
         |warp, (left, right)| {
             for ticket in tickets {
                 let pages = table.list(ticket);
-                kept = Some(left.fill(warp)); //~ right: left.fill(warp).gather(warp, kv.gather(pages, 0)); kept = Some(());
-                right.fill(warp).gather(warp, kv.gather(pages, 0).beside::<64, 128>(k_rope.gather(pages, 0)));
+                kept = Some(left.fill(warp)); //~ right: left.fill(warp).gather(warp, keys); kept = Some(());
+                right.fill(warp).gather(warp, keys.beside::<_, _, 128>(&k_rope));
             }
         },
         |wg, (left, ()), _, _| {

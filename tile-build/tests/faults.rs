@@ -211,7 +211,7 @@ fn tensor_maps_by_value() {
         let Some(c) = cured(&format!("map_{arch}"), arch, code) else {
             return;
         };
-        c.has(".param .align 64 .b8 k_param_1[128]");
+        c.has(".param .align 64 .b8 param_1[128]");
         c.lacks("local");
         // sm_80 gets 7.0 from the compiler, which has no `cvta.param`
         c.has(if arch == "sm_80" { ".version 7.7" } else { ".version 8.0" });
@@ -246,6 +246,38 @@ fn launch_bounds_make_setmaxnreg_count() {
         return;
     };
     assert!(report.notes.iter().any(|n| n.contains("setmaxnreg")), "{:?}", report.notes);
+}
+
+/// The registers of a block are those of its entry, which follow from the launch bounds. Roles that ask for more than that
+/// wait for ever, and neither the compiler nor ptxas says so.
+#[test]
+fn roles_fit_the_registers_at_entry() {
+    let Some(bench) = bench() else { return };
+    let code = r#"
+        unsafe extern "unadjusted" {
+            #[link_name = "llvm.nvvm.setmaxnreg.inc.sync.aligned.u32"]
+            fn more_registers(n: u32);
+        }
+        #[unsafe(no_mangle)]
+        pub unsafe extern "ptx-kernel" fn k(p: *mut u32) { unsafe {
+            if lane() < 128 { fewer_registers(40) } else { more_registers(232) }
+            *p = lane();
+        } }"#;
+    for (blocks, registers) in [(1, 168), (2, 80)] {
+        let prelude = PRELUDE.replace("7, 128, 1, 1", &format!("7, 384, {blocks}, 1"));
+        let raw = bench.ptx("roles", &format!("{prelude}\n{code}"), "sm_90a", None).unwrap();
+        let done = finish(&raw).unwrap();
+        let c = Compiled { findings: lint(&raw, &done.items), ptx: done.ptx, raw };
+        match blocks {
+            1 => c.clean(),
+            _ => c.found(&format!("ask for 504 registers a lane in all where `min_blocks = {blocks}`")),
+        }
+        let Some((report, _)) = assemble(&c, &format!("roles{blocks}"), "sm_90a") else {
+            return;
+        };
+        assert!(report.notes.is_empty(), "{:?}", report.notes);
+        assert_eq!(report.functions[0].registers, registers);
+    }
 }
 
 #[test]

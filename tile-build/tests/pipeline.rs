@@ -42,8 +42,8 @@ fn from_sources_to_a_shipped_folder() {
 
     // what the pass adds and removes
     let p = ptx(&built, "sm_90a");
-    assert!(p.contains(".maxntid 384, 1, 1\n.minnctapersm 1\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n"));
-    assert!(p.contains(".align 64 .b8 fixture__kernels__fill__u32_param_1[136]"));
+    assert!(p.contains(".maxntid 384,1,1\n.minnctapersm 1\n.explicitcluster\n.reqnctapercluster 2,1,1\n"));
+    assert!(p.contains(".align 64 .b8 param_1[136]"));
     assert!(!p.contains("__meta") && !p.contains("//") && !p.contains("anon"));
 
     // what it was made from

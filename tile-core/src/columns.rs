@@ -7,7 +7,7 @@ use crate::element::{Element, Value};
 use crate::layout::{ByColumns, Chunks};
 use crate::roles::{BlockScope, Cta, Within};
 use crate::shared::Shared;
-use crate::tile::{Fetched, PerColumn, Sum, column_window, fetch};
+use crate::tile::{Fetched, PerColumn, Tile, fetch};
 use crate::view::TileRef;
 
 /// Shared memory through which the warps of a block join what they have for `N` columns: a `#[shared]` parameter. `WORDS`
@@ -39,51 +39,43 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
     }
 }
 
-impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks>
+impl<T: Element<Value = f32>, const M: usize, const N: usize, const THREADS: usize, C: Chunks>
     Fetched<T, M, N, ByColumns<THREADS, C>>
 {
-    /// The sum of `f` of each column's values, of the rows inside the view.
+    /// The sum of the squares of each column's values.
     #[inline(always)]
-    pub fn column_sum_of<const WORDS: usize, const CLUSTER: usize>(
+    pub fn column_squares<const WORDS: usize, const CLUSTER: usize>(
         &self,
         cta: &mut Cta<THREADS, CLUSTER>,
         scratch: &mut ColumnScratch<WORDS>,
-        f: impl Fn(T::Value) -> f32 + Sync,
     ) -> PerColumn<f32, N, ByColumns<THREADS, C>> {
         const { assert!(WORDS == N * (THREADS / 32), "a word for each column and warp") };
-        const { assert!(N <= THREADS, "a thread for each column") };
         if scratch.used {
             // others may still read what the time before left
             cta.meet();
         }
         scratch.used = true;
-        let all = self.zero && f(T::Value::ZERO).to_bits32() == 0;
-        // SAFETY: the whole block is here: its token is borrowed exclusively, and so is the scratch.
-        let values = unsafe {
-            backend::fold_column_words::<Sum, T, f32, THREADS, C, M, N>(scratch.base, &self.words, all, self.rows, f)
-        };
-        PerColumn::of(values)
+        let rows = if self.zero { M as u32 } else { self.rows };
+        // SAFETY: the whole block is here: its token is borrowed exclusively, and so is the scratch. What is outside of `rows`
+        // does not count.
+        PerColumn::of(unsafe { backend::fold_column_squares::<T, THREADS, C, M, N>(scratch.base, &self.words, rows) })
     }
 
     /// `f` of every element, its counterparts in two columns and the value of its column, rounded. Values are not held.
     #[inline(always)]
-    pub fn combine_columns<W: Element, P: Value, const CLUSTER: usize>(
+    #[allow(clippy::type_complexity)] // a pair, as the two values of a row are
+    pub fn combine_columns<W: Value, P: Value>(
         &self,
-        _cta: &mut Cta<THREADS, CLUSTER>,
-        columns: (TileRef<'_, W, M, 1>, TileRef<'_, W, M, 1>),
+        columns: (&Tile<W, M, N, ByColumns<THREADS, C>>, &Tile<W, M, N, ByColumns<THREADS, C>>),
         per_column: &PerColumn<P, N, ByColumns<THREADS, C>>,
-        f: impl Fn(T::Value, (W::Value, W::Value), P) -> T::Value + Sync,
+        f: impl Fn(T::Value, (W, W), P) -> T::Value + Sync,
     ) -> Self {
-        let columns = (column_window(&columns.0), column_window(&columns.1));
-        // SAFETY: the columns are shared views'.
-        let words = unsafe {
-            backend::combine_columns::<T, W, P, ByColumns<THREADS, C>, M, N>(
-                &self.words,
-                (columns.0, columns.1),
-                per_column.values(),
-                f,
-            )
-        };
+        let words = backend::combine_columns::<T, W, P, ByColumns<THREADS, C>, M, N>(
+            &self.words,
+            (&columns.0.values, &columns.1.values),
+            per_column.values(),
+            f,
+        );
         Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
 }

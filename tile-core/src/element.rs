@@ -1,6 +1,7 @@
 //! Element types: what lies in memory, and what a kernel computes in.
 //!
-//! Memory holds `f32`, `f16`, `bf16` or integers, of which `i64` is for indices alone: there are no tiles of it. Arithmetic happens in the element's [`Value`](Element::Value): `f32`
+//! Memory holds `f32`, `f16`, `bf16`, `e4m3` or integers, of which `i64` is for indices alone: there are no tiles of it.
+//! Arithmetic happens in the element's [`Value`](Element::Value): `f32`
 //! for all floating-point elements (one rounding, to nearest even, when a value is stored), `i32` and `u32` for integers.
 
 use crate::backend;
@@ -11,6 +12,8 @@ pub use half::{bf16, f16};
 
 #[cfg(target_arch = "nvptx64")]
 pub use crate::backend::element::{bf16, f16};
+
+pub use crate::e4m3::e4m3;
 
 /// The element types by name: their numbers are part of a kernel's signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +33,8 @@ pub enum DType {
     I8 = 6,
     /// 8-bit unsigned integer.
     U8 = 7,
+    /// 8-bit floating point, four bits of exponent: [`e4m3`].
+    E4M3 = 8,
     /// 64-bit signed integer.
     I64 = 9,
 }
@@ -41,7 +46,7 @@ impl DType {
             DType::I64 => 8,
             DType::F32 | DType::I32 | DType::U32 => 4,
             DType::F16 | DType::BF16 => 2,
-            DType::I8 | DType::U8 => 1,
+            DType::I8 | DType::U8 | DType::E4M3 => 1,
         }
     }
 
@@ -56,6 +61,7 @@ impl DType {
             DType::I8 => "i8",
             DType::U8 => "u8",
             DType::I64 => "i64",
+            DType::E4M3 => "e4m3",
         }
     }
 }
@@ -151,7 +157,7 @@ value!(u32, 0, u32::MAX, |v| v, |b| b, |x, y| x.wrapping_add(y), Ord::max(x, y),
 /// An element of a tensor: every bit pattern is valid, and host and device agree on it. Sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an element type of tensors",
-    note = "f32, f16, bf16, i32, u32, i64, i8 and u8 are"
+    note = "f32, f16, bf16, e4m3, i32, u32, i64, i8 and u8 are"
 )]
 pub trait Element:
     bytemuck::Pod + Send + Sync + PartialEq + Default + core::fmt::Debug + 'static + sealed::Sealed
@@ -163,9 +169,12 @@ pub trait Element:
     /// As many elements as 16 bytes hold: what a thread reads or writes at once.
     #[doc(hidden)]
     type Chunk: crate::layout::Chunks;
+    /// Half as many.
+    #[doc(hidden)]
+    type HalfChunk: crate::layout::Chunks;
     /// Widens to the type computed in. Exact; an `i64` becomes the nearest `i32`.
     fn to_value(self) -> Self::Value;
-    /// Rounds to nearest even; integers keep their low bits.
+    /// Rounds to nearest even, `e4m3` to its greatest number at most; integers keep their low bits.
     fn from_value(v: Self::Value) -> Self;
 }
 
@@ -175,6 +184,7 @@ macro_rules! element {
             const DTYPE: DType = DType::$d;
             type Value = $v;
             type Chunk = Chunk<{ 16 / size_of::<$t>() }>;
+            type HalfChunk = Chunk<{ 8 / size_of::<$t>() }>;
             #[inline(always)]
             fn to_value(self) -> $v {
                 let $x = self;
@@ -189,12 +199,14 @@ macro_rules! element {
 }
 impl sealed::Sealed for f16 {}
 impl sealed::Sealed for bf16 {}
+impl sealed::Sealed for e4m3 {}
 impl sealed::Sealed for i8 {}
 impl sealed::Sealed for u8 {}
 impl sealed::Sealed for i64 {}
 element!(f32, F32, f32, |x| x, |v| v);
 element!(f16, F16, f32, |x| x.to_f32(), |v| f16::from_f32(v));
 element!(bf16, BF16, f32, |x| x.to_f32(), |v| bf16::from_f32(v));
+element!(e4m3, E4M3, f32, |x| x.to_f32(), |v| e4m3::from_f32(v));
 element!(i32, I32, i32, |x| x, |v| v);
 element!(u32, U32, u32, |x| x, |v| v);
 // An index: kernels read it one at a time, and what is beyond an `i32` is as far out as an `i32` can be.

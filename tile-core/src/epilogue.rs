@@ -8,17 +8,26 @@
 //! fn epilogue(
 //!     acc: Acc<128, 2>,
 //!     wg: &mut WarpGroup,
-//!     bias: TileRef<'_, bf16, 1, 128>,
+//!     bias: &Packed<bf16, 128>,
 //!     residual: TileRef<'_, bf16, 128, 128>,
 //! ) -> Acc<128, 2> {
-//!     let acc = acc.zip_columns(wg, bias, |x, b| (x + b).max(0.0));
+//!     let acc = acc.zip_packed(bias, |x, b| (x + b).max(0.0));
 //!     acc.zip(wg, residual, |x, r| x + r)
 //! }
+//!
+//! /// The bias is fetched before the products, and is there when they end.
+//! fn before(wg: &mut WarpGroup, bias: TileRef<'_, bf16, 1, 128>) -> Packed<bf16, 128> {
+//!     wg.fetch_columns(bias)
+//! }
 //! ```
+//!
+//! Loads that follow the products are waited for while nothing else happens. What is fetched before them is not, and a
+//! matrix of C's shape is better still brought by the copy engine: see [`over`](crate::over).
 
-use crate::backend::{self, AccElement, Wgmma, Width};
-use crate::mma::Acc;
+use crate::backend::{self, AccElement, Pack16, Wgmma, Width};
+use crate::mma::{Acc, Packed};
 use crate::roles::WarpGroup;
+use crate::rows::AccRows;
 use crate::view::{TileRef, Window};
 
 /// Where the elements that an accumulator is combined with lie: that of row `r` and column `c` at
@@ -55,7 +64,7 @@ where
             self.regs,
             #[inline(always)]
             // SAFETY: the caller's.
-            |h, regs| unsafe { backend::zip::<U, N, 1>(&source, 64 * h, 0, regs, &f) },
+            |h, regs| unsafe { backend::zip::<U, N>(&source, 64 * h, regs, &f) },
         );
         Acc { regs }
     }
@@ -73,21 +82,6 @@ where
         unsafe { self.zip_source(Source::plain(&tile.window), f) }
     }
 
-    /// `f(element, element of the transposed tile)` of every element.
-    #[inline(always)]
-    pub fn zip_transposed<U: AccElement, const R: usize>(
-        self,
-        _wg: &mut WarpGroup,
-        tile: TileRef<'_, U, N, R>,
-        f: impl Fn(f32, f32) -> f32 + Sync,
-    ) -> Self {
-        const { assert!(R == 64 * H, "an accumulator is combined with a tile of its own shape") };
-        let w = &tile.window;
-        let source = Source { ptr: w.ptr, rows: w.cols, cols: w.rows, row_step: 1, col_step: w.stride as usize };
-        // SAFETY: as above.
-        unsafe { self.zip_source(source, f) }
-    }
-
     /// `f(element, value of its column)` of every element: a bias of each column, in a tile of one row.
     #[inline(always)]
     pub fn zip_columns<U: AccElement>(
@@ -102,20 +96,40 @@ where
         // SAFETY: as above.
         unsafe { self.zip_source(source, f) }
     }
+}
 
-    /// `f(element, value of its row)` of every element: a bias of each row, in a tile of one row.
+impl WarpGroup {
+    /// The elements of a tile of one row, for the columns of an accumulator, in every row: a bias that is fetched before the
+    /// products end. See [`Acc::zip_packed`].
     #[inline(always)]
-    pub fn zip_rows<U: AccElement, const R: usize>(
-        self,
-        _wg: &mut WarpGroup,
-        tile: TileRef<'_, U, 1, R>,
-        f: impl Fn(f32, f32) -> f32 + Sync,
-    ) -> Self {
-        const { assert!(R == 64 * H, "an accumulator has a value for each of its rows") };
-        let w = &tile.window;
-        let cols = if w.rows > 0 { N as u32 } else { 0 };
-        let source = Source { ptr: w.ptr, rows: w.cols, cols, row_step: 1, col_step: 0 };
+    pub fn fetch_columns<T: Pack16, const N: usize>(&mut self, tile: TileRef<'_, T, 1, N>) -> Packed<T, N>
+    where
+        Width<N>: Wgmma,
+    {
+        // SAFETY: a view can be read, and is written by nobody during the launch.
+        Packed::new(unsafe { backend::fetch_columns::<T, N>(&tile.window) })
+    }
+
+    /// The elements of a tile of one row, for the rows of an accumulator. See [`Acc::map_rows`].
+    #[inline(always)]
+    pub fn fetch_rows<T: Pack16>(&mut self, tile: TileRef<'_, T, 1, 64>) -> AccRows {
         // SAFETY: as above.
-        unsafe { self.zip_source(source, f) }
+        AccRows::new(unsafe { backend::fetch_rows::<T>(&tile.window) })
+    }
+}
+
+impl<const N: usize, const H: usize> Acc<N, H>
+where
+    Width<N>: Wgmma,
+{
+    /// `f(element, element in the same place of the packed ones)` of every element, of each of its `H` times 64 rows.
+    #[inline(always)]
+    pub fn zip_packed<T: Pack16>(self, packed: &Packed<T, N>, f: impl Fn(f32, f32) -> f32 + Sync) -> Self {
+        let regs = backend::map_stack(
+            self.regs,
+            #[inline(always)]
+            |_, regs| backend::zip_packed::<T, N>(regs, &packed.regs, &f),
+        );
+        Acc { regs }
     }
 }

@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 
 use crate::backend::{self, Barrier, Smem};
 use crate::element::Element;
-use crate::pipeline::{Consumer, Lent, Pipeline, Ring};
+use crate::pipeline::{Consumer, Lent, Pipeline, Ring, advance};
 use crate::roles::{BlockScope, WarpGroup, Within};
 use crate::shared::{Load, Shared, SharedTile, Stage, Store};
 
@@ -163,11 +163,7 @@ impl<'p, S: Stage, const STAGES: usize> GroupProducer<'p, S, STAGES> {
     }
     #[inline(always)]
     fn advance(&mut self) {
-        self.slot += 1;
-        if self.slot == STAGES as u32 {
-            self.slot = 0;
-            self.phase = self.phase.wrapping_add(1);
-        }
+        advance(&mut self.slot, &mut self.phase, STAGES as u32);
     }
 }
 

@@ -130,6 +130,9 @@ pub trait Layout<const M: usize, const N: usize>: sealed::Sealed + 'static {
     /// Distinguishes layouts of one shape.
     #[doc(hidden)]
     const ID: usize;
+    /// A block has a short piece of each of many rows, and its neighbours what lies beside it.
+    #[doc(hidden)]
+    const NARROW: bool;
     /// Row and column of register 0 of thread `t`. The column is a multiple of `CHUNK`.
     #[doc(hidden)]
     fn first(t: u32) -> (u32, u32);
@@ -179,6 +182,7 @@ impl<const THREADS: usize, C: Chunks, const M: usize, const N: usize> Layout<M, 
     };
     const CHUNK: usize = C::LEN;
     const ID: usize = C::LEN;
+    const NARROW: bool = false;
     #[inline(always)]
     fn first(t: u32) -> (u32, u32) {
         if M == 1 {
@@ -213,6 +217,7 @@ impl<const THREADS: usize, C: Chunks, const M: usize, const N: usize> Layout<M, 
     };
     const CHUNK: usize = C::LEN;
     const ID: usize = C::LEN | 1 << 8;
+    const NARROW: bool = true;
     #[inline(always)]
     fn first(t: u32) -> (u32, u32) {
         let across = const { (N / C::LEN) as u32 };

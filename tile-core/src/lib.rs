@@ -45,21 +45,27 @@
 extern crate std;
 
 pub mod attention;
+#[cfg(not(target_arch = "nvptx64"))]
+mod checked;
 pub mod cluster;
 pub mod columns;
 pub mod dot;
+mod e4m3;
 pub mod element;
 pub mod epilogue;
 pub mod fault;
+pub mod groups;
 pub mod handover;
 pub mod kernel;
 pub mod layout;
 pub mod mma;
 pub mod output;
+pub mod over;
 pub mod owned;
 pub mod pages;
 pub mod pipeline;
 pub mod roles;
+pub mod row_pairs;
 pub mod row_tiles;
 pub mod rows;
 pub mod scatter;
@@ -86,11 +92,11 @@ pub use tilewright_macros::kernel;
 pub mod prelude {
     pub use crate::attention::{Attended, Attention, LatentKeys};
     pub use crate::backend::{AccElement, AttentionElement, BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
-    pub use crate::backend::{exp, exp2, log2, reciprocal, rsqrt, sqrt, tanh};
+    pub use crate::backend::{exp, exp2, fma, inverse, log2, quotient, reciprocal, rsqrt, sigmoid, sqrt, tanh};
     pub use crate::cluster::{ClusterSum, ClusterSummer};
     pub use crate::columns::ColumnScratch;
     pub use crate::dot::{BlockAcc, Stages};
-    pub use crate::element::{DType, Element, bf16, f16};
+    pub use crate::element::{DType, Element, bf16, e4m3, f16};
     pub use crate::handover::{Baton, GroupFill, GroupProducer, ToBoth, Turns};
     pub use crate::kernel;
     #[cfg(not(target_arch = "nvptx64"))]
@@ -98,6 +104,7 @@ pub mod prelude {
     pub use crate::layout::{ByColumns, ByRows, Layout, Over};
     pub use crate::mma::{Acc, Mma, Packed};
     pub use crate::output::StoreRows;
+    pub use crate::over::{Brought, OverRows};
     pub use crate::owned::OwnedTiles;
     pub use crate::pages::TmaPages;
     pub use crate::pipeline::{FillSlot, FullSlot, Pipeline};

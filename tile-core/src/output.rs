@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use crate::backend::{self, AccElement, NotShared, Pack16, Wgmma, Width};
 use crate::element::Element;
 use crate::epilogue::Source;
-use crate::mma::Acc;
+use crate::mma::{Acc, Packed};
 use crate::roles::{Output, Share, WarpGroup};
 use crate::rows::AccRows;
 use crate::schedule::{Plan, Schedule};
@@ -206,7 +206,15 @@ where
         #[cfg(target_arch = "nvptx64")]
         // SAFETY: the rows and the buffers are this warpgroup's alone.
         unsafe {
-            backend::store_staged::<T, N, BUFFERS, H>(wg, self.buffers, self.map, self.at, &acc.regs)
+            backend::store_staged::<T, N, BUFFERS, H>(
+                wg,
+                self.buffers,
+                self.map,
+                self.at,
+                &acc.regs,
+                #[inline(always)]
+                |_, v| v,
+            )
         }
         #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: the window is this warpgroup's alone.
@@ -214,6 +222,38 @@ where
             let _ = wg;
             backend::store_rows::<T, N, H>(&self.window, &acc.regs)
         }
+    }
+}
+
+impl<T: Pack16, const N: usize, const BUFFERS: usize, const H: usize> StagedRowsMut<'_, T, N, BUFFERS, H>
+where
+    Width<N>: Wgmma,
+{
+    /// As [`store`](StoreRows::store), of `f(element, element in the same place of the packed ones)`, for each of the `H`
+    /// times 64 rows. Computed as it is stored, not before.
+    #[inline(always)]
+    pub fn store_zipped(
+        self,
+        wg: &mut WarpGroup,
+        acc: Acc<N, H>,
+        packed: &Packed<T, N>,
+        f: impl Fn(f32, f32) -> f32 + Sync,
+    ) {
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: the rows and the buffers are this warpgroup's alone.
+        unsafe {
+            backend::store_staged::<T, N, BUFFERS, H>(
+                wg,
+                self.buffers,
+                self.map,
+                self.at,
+                &acc.regs,
+                #[inline(always)]
+                |g, v| backend::zip_8(v, backend::packed_values::<T, N>(&packed.regs, g), &f),
+            )
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        self.store(wg, acc.zip_packed(packed, f))
     }
 }
 
@@ -250,6 +290,7 @@ pub struct HalfMut<'a, T, const N: usize, const W: usize, S> {
     tiles: TilesMut<'a, T, 64, N, S>,
     at: (u32, u32),
     first: u32,
+    rows: u32,
     _p: NotShared,
 }
 
@@ -260,7 +301,7 @@ impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> Iterator for H
         let at = self.plan.next()?;
         // A plan yields each tile once, and the columns are this half's.
         let tiles = TilesMut { _p: PhantomData, ..self.tiles };
-        Some((at, HalfMut { tiles, at, first: self.first, _p: PhantomData }))
+        Some((at, HalfMut { tiles, at, first: self.first, rows: 64, _p: PhantomData }))
     }
 }
 
@@ -268,7 +309,12 @@ impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'a, T,
     /// The claim on `W` columns from `first` on of tile `at`, which is nobody else's.
     #[inline(always)]
     pub(crate) fn new(tiles: TilesMut<'a, T, 64, N, S>, at: (u32, u32), first: u32) -> Self {
-        HalfMut { tiles, at, first, _p: PhantomData }
+        HalfMut { tiles, at, first, rows: 64, _p: PhantomData }
+    }
+    /// The first `rows` rows of it alone: the others are not written.
+    #[inline(always)]
+    pub fn first_rows(self, rows: u32) -> Self {
+        HalfMut { rows: if rows < self.rows { rows } else { self.rows }, ..self }
     }
     #[inline(always)]
     fn window(self) -> Window<T> {
@@ -278,6 +324,7 @@ impl<'a, T: Element, const N: usize, const W: usize, S: Schedule> HalfMut<'a, T,
         Window {
             ptr: tile.ptr.wrapping_add(self.first as usize),
             cols: if left < W as u32 { left } else { W as u32 },
+            rows: if tile.rows < self.rows { tile.rows } else { self.rows },
             ..tile
         }
     }
@@ -291,7 +338,7 @@ where
     #[inline(always)]
     pub fn store(self, _wg: &mut WarpGroup, acc: Acc<W>) {
         // SAFETY: the window is this warpgroup's alone.
-        unsafe { backend::store_rows::<T, W, 1>(&self.window(), &acc.regs) }
+        unsafe { backend::store_wide::<T, W>(&self.window(), acc.regs) }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::roles::Cta;
 use crate::schedule::Linear;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::view::{Provenance, Tiles};
-use crate::view::{RawView, TilesMut, Window};
+use crate::view::{RawView, TileMut, TilesMut, Window};
 
 /// What travels for an [`OwnedTiles`].
 #[doc(hidden)]
@@ -35,7 +35,7 @@ pub struct OwnedMeta {
 }
 
 /// A writable view cut into tiles of `M` x `N`, with a second one of a value for each row. Their tiles belong to tickets; a
-/// block of `n` has the tickets `b, b + n, ...`.
+/// block of `n` has the tickets `b, b + n, ...`; the blocks of a cluster follow each other.
 ///
 /// Made on the host: with [`TilesMut::owned_by`] a table on the device says to which ticket a tile belongs, with
 /// [`TilesMut::in_runs`] every ticket has the same number of them.
@@ -121,11 +121,11 @@ impl<T: Element, const M: usize, const N: usize> OwnedTiles<'_, T, M, N> {
 
 impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
     #[inline(always)]
-    fn worker(&self) -> (u32, u32) {
+    fn block(&self) -> (u32, u32) {
         #[cfg(target_arch = "nvptx64")]
-        return backend::worker();
+        return backend::block_here();
         #[cfg(not(target_arch = "nvptx64"))]
-        (self.place.worker, self.place.workers)
+        self.place.block()
     }
     /// The running block's tickets, in order. They give no right to write.
     #[inline(always)]
@@ -133,7 +133,7 @@ impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
         Tickets {
             end: self.meta.tickets,
             #[cfg(not(target_arch = "nvptx64"))]
-            worker: self.worker(),
+            worker: self.block(),
         }
     }
     /// Rows of the view (of one slab).
@@ -141,11 +141,16 @@ impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
     pub fn rows(&self) -> u32 {
         self.meta.raw.rows
     }
+    #[inline(always)]
+    fn part<const W: usize, const ROWS: bool>(&self, first: usize) -> OwnedPart<'a, T, M, N, W, ROWS> {
+        let tiles = OwnedTiles { _p: PhantomData, ..*self };
+        OwnedPart { tiles, first: first as u32 }
+    }
     /// Whether tile `i` belongs to `ticket` and that to the running block.
     #[inline(always)]
     fn owns(&self, ticket: u32, i: u32) -> bool {
         let m = &self.meta;
-        let (worker, workers) = self.worker();
+        let (worker, workers) = self.block();
         if ticket.checked_rem(workers) != Some(worker) {
             return false;
         }
@@ -163,10 +168,11 @@ impl<'a, T: Element, const M: usize, const N: usize> OwnedTiles<'a, T, M, N> {
         };
         owner == ticket as u64
     }
+    /// The running block's tickets, in order, each with the right to one tile.
     #[inline(always)]
-    fn part<const W: usize, const ROWS: bool>(&self, first: usize) -> OwnedPart<'a, T, M, N, W, ROWS> {
-        let tiles = OwnedTiles { _p: PhantomData, ..*self };
-        OwnedPart { tiles, first: first as u32 }
+    pub fn claims(self) -> Claims<'a, T, M, N> {
+        let tickets = self.tickets().into_iter();
+        Claims { tiles: self, tickets }
     }
     /// Left and right halves of every tile, each a claim of its own. The values of the rows go with the left one.
     #[inline(always)]
@@ -233,7 +239,7 @@ impl IntoIterator for Tickets {
     fn into_iter(self) -> TicketsIter {
         // asked for here, and for each step, rather than kept in registers
         #[cfg(target_arch = "nvptx64")]
-        let worker = backend::worker_here();
+        let worker = backend::block_here();
         #[cfg(not(target_arch = "nvptx64"))]
         let worker = self.worker;
         TicketsIter { next: worker.0, tickets: self }
@@ -256,11 +262,61 @@ impl Iterator for TicketsIter {
             return None;
         }
         #[cfg(target_arch = "nvptx64")]
-        let worker = backend::worker_here();
+        let worker = backend::block_here();
         #[cfg(not(target_arch = "nvptx64"))]
         let worker = self.tickets.worker;
         self.next = ticket.saturating_add(worker.1);
         Some(ticket)
+    }
+}
+
+/// See [`OwnedTiles::claims`].
+pub struct Claims<'a, T, const M: usize, const N: usize> {
+    tiles: OwnedTiles<'a, T, M, N>,
+    tickets: TicketsIter,
+}
+
+impl<'a, T: Element, const M: usize, const N: usize> Iterator for Claims<'a, T, M, N> {
+    type Item = Claim<'a, T, M, N>;
+    #[inline(always)]
+    fn next(&mut self) -> Option<Claim<'a, T, M, N>> {
+        let ticket = self.tickets.next()?;
+        Some(Claim { tiles: OwnedTiles { _p: PhantomData, ..self.tiles }, ticket })
+    }
+}
+
+/// One ticket of the running block. There is one of each, and it is used up by the tile that it gets: since a tile has one
+/// owner, nobody gets it twice.
+///
+/// ```compile_fail,E0382
+/// use tilewright_core::prelude::*;
+/// fn takes_two_tiles(cta: Cta<128>, out: OwnedTiles<f32, 1, 512>) {
+///     for claim in out.claims() {
+///         let (first, second) = (claim.tile(0), claim.tile(1));
+///     }
+/// }
+/// ```
+pub struct Claim<'a, T, const M: usize, const N: usize> {
+    tiles: OwnedTiles<'a, T, M, N>,
+    ticket: u32,
+}
+
+impl<'a, T: Element, const M: usize, const N: usize> Claim<'a, T, M, N> {
+    /// The ticket's number.
+    #[inline(always)]
+    pub fn ticket(&self) -> u32 {
+        self.ticket
+    }
+    /// Tile `i` and the values of its rows, if they are this ticket's.
+    #[inline(always)]
+    pub fn tile(self, i: u32) -> Option<(TileMut<'a, T, M, N>, TileMut<'a, f32, M, 1>)> {
+        if !self.tiles.owns(self.ticket, i) {
+            return None;
+        }
+        let (m, base) = (self.tiles.meta, self.tiles.base);
+        let rows = linear::<f32, M, 1>(backend::global(m.rows_base), m.rows);
+        // SAFETY: the tile is this ticket's, which ends here.
+        Some(unsafe { (TileMut::new(linear::<T, M, N>(base, m.raw).window(i, 0)), TileMut::new(rows.window(i, 0))) })
     }
 }
 

@@ -7,6 +7,7 @@ use core::marker::PhantomData;
 
 use crate::backend::{self, Barrier, Smem};
 use crate::element::Element;
+use crate::supply::Supplier;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::tma::TensorMapRequest;
 use crate::tma::{SPAN, TensorMap};
@@ -65,24 +66,39 @@ impl<'a, T: Element, const BOX: usize, const N: usize> TmaPages<'a, T, BOX, N> {
     pub fn page_rows(&self) -> u32 {
         self.raw.rows
     }
-    /// The rows from `first` on that `list` names. What no entry of the list names, or one that is not a page's number, reads
-    /// as zeros. The list is read when the copy begins.
+    /// The rows from `first` on that `list` names, 256 of them at least. What no entry of the list names, or one that is not a
+    /// page's number, reads as zeros. The list is read here, so that no copy waits for it.
     #[inline(always)]
-    pub fn gather(&self, list: Strip<'a, i32, 1, 1>, first: u32) -> TmaGather<'a, T, N> {
+    pub fn gather(&self, _warp: &mut Supplier, list: Strip<'a, i32, 1, 1>, first: u32) -> TmaGather<'a, T, N> {
         let () = Self::VALID;
+        let (raw, high) = (self.raw, page_box(self.raw.rows, BOX as u32));
         TmaGather {
             #[cfg(not(target_arch = "nvptx64"))]
             base: self.base,
             #[cfg(target_arch = "nvptx64")]
             map: self.map,
-            raw: self.raw,
-            list,
-            first,
-            high: page_box(self.raw.rows, BOX as u32),
+            raw,
+            found: backend::find(
+                #[inline(always)]
+                |row| locate(&raw, &list, first, row),
+                high,
+            ),
+            most: BOX as u32,
             x: 0,
             _p: PhantomData,
         }
     }
+}
+
+/// The page and the row in it of row `first + row` of what `list` names. 2^31 - 1 is no page.
+#[inline(always)]
+fn locate(raw: &RawView, list: &Strip<'_, i32, 1, 1>, first: u32, row: u32) -> (i32, u32) {
+    let (row, rows) = (first.wrapping_add(row), raw.rows);
+    let entry = if rows == 64 { row / 64 } else { row.checked_div(rows).unwrap_or(u32::MAX) };
+    let page = list.entry(entry).unwrap_or(i32::MAX);
+    // as an unsigned number, a negative one is no page's either
+    let page = if (page as u32) < raw.slabs { page } else { i32::MAX };
+    (page, row.wrapping_sub(entry.wrapping_mul(rows)))
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -128,10 +144,10 @@ pub struct TmaGather<'a, T, const N: usize> {
     #[cfg(target_arch = "nvptx64")]
     pub(crate) map: u64,
     pub(crate) raw: RawView,
-    list: Strip<'a, i32, 1, 1>,
-    first: u32,
-    /// Rows copied at once.
-    pub(crate) high: u32,
+    /// Where its boxes lie.
+    pub(crate) found: backend::Found,
+    /// Rows of a box at most.
+    most: u32,
     pub(crate) x: u32,
     _p: PhantomData<&'a T>,
 }
@@ -143,8 +159,11 @@ impl<T, const N: usize> Clone for TmaGather<'_, T, N> {
 }
 impl<T, const N: usize> Copy for TmaGather<'_, T, N> {}
 
-/// Two [`TmaGather`]s side by side: see [`beside`](TmaGather::beside).
-pub struct Beside<'a, T, const N: usize, const M: usize, const ALL: usize>(TmaGather<'a, T, N>, TmaGather<'a, T, M>);
+/// Rows of two stacks of pages side by side: see [`beside`](TmaGather::beside).
+pub struct Beside<'a, T, const N: usize, const M: usize, const ALL: usize> {
+    left: TmaGather<'a, T, N>,
+    right: backend::Pages<'a, T, M>,
+}
 impl<T, const N: usize, const M: usize, const ALL: usize> Clone for Beside<'_, T, N, M, ALL> {
     #[inline(always)]
     fn clone(&self) -> Self {
@@ -168,38 +187,36 @@ pub trait Paged<T: Element, const C: usize>: Copy + sealed::Sealed {
     /// The same if `any`, else nothing but zeros.
     #[doc(hidden)]
     fn only(self, any: bool) -> Self;
-    /// Starts the copies of `rows` rows to the tile at `to`.
+    /// Starts the copies of the first `R` rows to the tile at `to`, and has `bar` expect and count their bytes. In a cluster
+    /// of `K` the block does its share, for all of them.
     ///
     /// # Safety
-    /// By one thread; the tile is empty, and `bar` expects its bytes.
+    /// By a whole warp; the tile of `R` x `C` at `to` is free and 1024-byte aligned, in every block.
     #[doc(hidden)]
-    unsafe fn bring(&self, to: Smem, rows: usize, bar: Barrier);
+    unsafe fn bring<const R: usize, const K: usize>(&self, to: Smem, bar: Barrier);
 }
 
 impl<T: Element, const C: usize> Paged<T, C> for TmaGather<'_, T, C> {
     #[inline(always)]
     fn only(self, any: bool) -> Self {
-        TmaGather { raw: RawView { slabs: if any { self.raw.slabs } else { 0 }, ..self.raw }, ..self }
+        if any { self } else { TmaGather { found: self.found.nowhere(), ..self } }
     }
     #[inline(always)]
-    unsafe fn bring(&self, to: Smem, rows: usize, bar: Barrier) {
-        // SAFETY: the caller's.
-        unsafe { backend::gather::<T, C>(to, self, rows, bar) }
+    unsafe fn bring<const R: usize, const K: usize>(&self, to: Smem, bar: Barrier) {
+        // SAFETY: the caller's; no column is of the right stack.
+        unsafe { backend::gather::<T, R, C, 0, K>(to, self, &backend::Pages::NONE, bar) }
     }
 }
 
 impl<T: Element, const N: usize, const M: usize, const ALL: usize> Paged<T, ALL> for Beside<'_, T, N, M, ALL> {
     #[inline(always)]
     fn only(self, any: bool) -> Self {
-        Beside(self.0.only(any), self.1.only(any))
+        Beside { left: self.left.only(any), ..self }
     }
     #[inline(always)]
-    unsafe fn bring(&self, to: Smem, rows: usize, bar: Barrier) {
-        // SAFETY: the caller's; columns lie in slabs of `SPAN` bytes, of which the first source fills whole ones.
-        unsafe {
-            backend::gather::<T, N>(to, &self.0, rows, bar);
-            backend::gather::<T, M>(to.add(N * size_of::<T>() * rows), &self.1, rows, bar);
-        }
+    unsafe fn bring<const R: usize, const K: usize>(&self, to: Smem, bar: Barrier) {
+        // SAFETY: the caller's.
+        unsafe { backend::gather::<T, R, N, M, K>(to, &self.left, &self.right, bar) }
     }
 }
 
@@ -217,38 +234,42 @@ impl<'a, T: Element, const N: usize> TmaGather<'a, T, N> {
             #[cfg(target_arch = "nvptx64")]
             map: self.map,
             raw: self.raw,
-            list: self.list,
-            first: self.first,
-            high: self.high,
+            found: self.found,
+            most: self.most,
             x: self.x + FROM as u32,
             _p: PhantomData,
         }
     }
-    /// These rows, continued by those of `other`: `ALL` columns in all. How keys that are kept in two tensors fill one tile.
+    /// These rows, continued by the same rows of the same pages of `other`: `ALL` columns in all. How keys that are kept in two
+    /// tensors fill one tile. Where the pages of `other` have another number of rows, or there are fewer, they read as zeros.
     #[inline(always)]
-    pub fn beside<const M: usize, const ALL: usize>(self, other: TmaGather<'a, T, M>) -> Beside<'a, T, N, M, ALL> {
+    pub fn beside<const BOX: usize, const M: usize, const ALL: usize>(
+        self,
+        other: &TmaPages<'a, T, BOX, M>,
+    ) -> Beside<'a, T, N, M, ALL> {
         const { assert!(N + M == ALL, "two sources side by side are as wide as both") };
-        Beside(self, other)
+        let () = TmaPages::<T, BOX, M>::VALID;
+        // boxes are as high if as many rows at most are copied at once; none are if not
+        let rows = if BOX as u32 == self.most { other.raw.rows } else { 0 };
+        #[cfg(target_arch = "nvptx64")]
+        let right = backend::Pages::new(other.map, rows);
+        #[cfg(not(target_arch = "nvptx64"))]
+        let right = backend::Pages::new(other.base, RawView { rows, ..other.raw });
+        Beside { left: self, right }
     }
-    /// Whether any of the first `rows` rows lies in a page that does not exist.
+    /// Rows copied at once: of a box. Computed for each use: what follows from it would fill the supplier's registers.
     #[inline(always)]
-    pub fn lack(&self, rows: u32) -> bool {
-        let (mut row, mut lack) = (0, false);
-        while row < rows {
-            let (page, y) = self.at(row);
-            lack |= page == i32::MAX;
-            row += self.raw.rows.max(1) - y;
-        }
-        lack
+    pub(crate) fn high(&self) -> u32 {
+        page_box(backend::here(self.raw.rows), self.most)
     }
-    /// The page and the row in it of row `row` of this source. 2^31 - 1 is no page.
+    /// The rows from row 64 on.
     #[inline(always)]
-    pub(crate) fn at(&self, row: u32) -> (i32, u32) {
-        let (row, rows) = (self.first.wrapping_add(row), self.raw.rows);
-        let entry = if rows == 64 { row / 64 } else { row.checked_div(rows).unwrap_or(u32::MAX) };
-        let page = self.list.entry(entry).unwrap_or(i32::MAX);
-        // as an unsigned number, a negative one is no page's either
-        let page = if (page as u32) < self.raw.slabs { page } else { i32::MAX };
-        (page, row.wrapping_sub(entry.wrapping_mul(rows)))
+    pub fn after_64(self, _warp: &mut Supplier) -> Self {
+        TmaGather { found: self.found.skip(64 / self.high()), ..self }
+    }
+    /// Whether any of the first `rows` rows (256 at most) lies in a page that does not exist.
+    #[inline(always)]
+    pub fn lack(&self, _warp: &mut Supplier, rows: u32) -> bool {
+        self.found.any_missing(rows.div_ceil(self.high()))
     }
 }

@@ -6,7 +6,7 @@
 //! published. The ends are lent to the role closures, so they can not be leaked, and a block does not exit before all
 //! bytes that its producer asked for have landed ([`Channel::drain`]).
 //!
-//! With a [`Multicast`](crate::shared::Multicast) tile in its stage a slot belongs to the whole cluster: it is empty
+//! With a [`Multicast`] tile in its stage a slot belongs to the whole cluster: it is empty
 //! when the consumers of all its blocks have released it.
 
 use core::marker::PhantomData;
@@ -226,6 +226,16 @@ unsafe impl<A: Channel, B: Channel> Channel for (A, B) {
     }
 }
 
+/// From one slot of a ring to the next; from the last to the first, of the next phase.
+#[inline(always)]
+pub(crate) fn advance(slot: &mut u32, phase: &mut u32, stages: u32) {
+    *slot += 1;
+    if *slot == stages {
+        *slot = 0;
+        *phase = phase.wrapping_add(1);
+    }
+}
+
 /// The end that fills slots.
 pub struct Producer<'p, S: Stage, const STAGES: usize> {
     ring: &'p Ring<S, STAGES>,
@@ -268,11 +278,7 @@ impl<S: Load, const STAGES: usize> FillSlot<'_, '_, S, STAGES> {
         // SAFETY: every consumer of the slot has released it, the producer is unique, and the bytes are expected.
         unsafe { p.ring.stage(p.slot).load(source, full) }
         full.filled(S::CLUSTER);
-        p.slot += 1;
-        if p.slot == STAGES as u32 {
-            p.slot = 0;
-            p.phase = p.phase.wrapping_add(1);
-        }
+        advance(&mut p.slot, &mut p.phase, STAGES as u32);
     }
 }
 
@@ -296,12 +302,9 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
     pub fn next(&mut self) -> FullSlot<'p, S, STAGES> {
         let ring = self.ring;
         if !cfg!(tilewright_fault = "full") {
-            let what = "a consumer waits for a full slot";
-            if const { S::CLUSTER > 1 } {
-                ring.full(self.slot).wait::<2>(self.phase, Ring::<S, STAGES>::FILLS, what);
-            } else {
-                ring.full(self.slot).wait::<1>(self.phase, Ring::<S, STAGES>::FILLS, what);
-            }
+            // Of this block's scope also where peers send into the slot: what they send is the copy engine's, whose bytes
+            // are visible to who has seen them counted. The cluster's scope would throw away the first-level cache each time.
+            ring.full(self.slot).wait::<1>(self.phase, Ring::<S, STAGES>::FILLS, "a consumer waits for a full slot");
         }
         let release = Release {
             empty: ring.empty(self.slot),
@@ -312,11 +315,7 @@ impl<'p, S: Stage, const STAGES: usize> Consumer<'p, S, STAGES> {
         };
         // SAFETY: full, and held by the slot made here.
         let stage = unsafe { ring.stage(self.slot) };
-        self.slot += 1;
-        if self.slot == STAGES as u32 {
-            self.slot = 0;
-            self.phase = self.phase.wrapping_add(1);
-        }
+        advance(&mut self.slot, &mut self.phase, STAGES as u32);
         FullSlot { stage, release }
     }
 }

@@ -118,6 +118,16 @@ pub unsafe trait Output {
     /// Once for each warpgroup of the cluster, with different shares, and the whole is not used any more.
     #[doc(hidden)]
     unsafe fn part<const H: usize>(&self, share: Share) -> Self::Part<H>;
+    /// Prepares what the parts use.
+    /// # Safety
+    /// By one thread of the block, before any part exists.
+    #[doc(hidden)]
+    #[inline(always)]
+    unsafe fn init(&self) {}
+    /// Waits until nothing that the block's warpgroup of this number asked for is on its way to the block's memory.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn drain(&self, _warpgroup: u32) {}
 }
 
 /// What one warpgroup gets of a cluster's tiles.
@@ -223,7 +233,10 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
             self.faults,
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]
-            || unsafe { C::init(&rings, Self::WARPGROUPS as u32 - 1) },
+            || unsafe {
+                C::init(&rings, Self::WARPGROUPS as u32 - 1);
+                output.init();
+            },
             #[inline(always)]
             || {
                 let mut end = C::producer(&rings, Self::WARPGROUPS as u32 - 1);
@@ -236,7 +249,9 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
             #[inline(always)]
             |wg, part| {
                 let mut end = C::consumer(&rings, wg.index());
-                consumer(wg, &mut end, part)
+                consumer(wg, &mut end, part);
+                #[cfg(target_arch = "nvptx64")] // on the CPU nothing is on its way
+                output.drain(wg.index());
             },
         )
     }
@@ -281,6 +296,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
             || unsafe {
                 <Pipeline<S, STAGES> as Channel>::init(&ring, 1);
                 turns.init();
+                output.init();
             },
             #[inline(always)]
             || {
@@ -294,7 +310,9 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
             #[inline(always)]
             |wg, part| {
                 let mut baton = turns.baton(&ring, wg.index());
-                consumer(wg, &mut baton, part)
+                consumer(wg, &mut baton, part);
+                #[cfg(target_arch = "nvptx64")] // on the CPU nothing is on its way
+                output.drain(wg.index());
             },
         )
     }
@@ -341,7 +359,7 @@ impl<'b, const THREADS: usize, const CLUSTER: usize> Cta<'b, THREADS, CLUSTER> {
     }
 }
 
-impl<const THREADS: usize> Cta<'_, THREADS> {
+impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
     /// As [`pair`](Cta::pair), with a third role: a warp that has the copy engine fill `supplies`, each for the first
     /// warpgroup, the second, or both ([`Pipeline::to_first`], [`Pipeline::to_second`], [`Pipeline::to_both`]).
     ///
@@ -357,9 +375,12 @@ impl<const THREADS: usize> Cta<'_, THREADS> {
         first: impl for<'p> FnOnce(&mut WarpGroup, &mut F::First<'p>, &mut A::From<'p>, &mut B::To<'p>) + Send,
         second: impl for<'p> FnOnce(&mut WarpGroup, &mut F::Second<'p>, &mut B::From<'p>, &mut A::To<'p>) + Send,
     ) {
-        const { assert!(THREADS == 384, "a supplied pair is three warpgroups, one of them the supplier's: 384 threads") };
+        const {
+            assert!(THREADS == 384, "a supplied pair is three warpgroups, one of them the supplier's: 384 threads");
+            assert!(F::CLUSTER == 1 || F::CLUSTER == CLUSTER, "a multicast tile is shared by the whole cluster");
+        }
         let (supplies, from_first, from_second) = (supplies.rings(), from_first.rings(), from_second.rings());
-        backend::pair_supplied(
+        backend::pair_supplied::<CLUSTER>(
             self.faults,
             // SAFETY: by one thread, before any end exists.
             #[inline(always)]

@@ -8,6 +8,8 @@
 use core::marker::PhantomData;
 
 use crate::backend;
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::checked::inside;
 use crate::element::Element;
 use crate::roles::Cta;
 use crate::view::{TileMut, TileRef, Window};
@@ -105,6 +107,8 @@ impl<'a, T: Element, const M: usize, const N: usize> RowTiles<'a, T, M, N> {
     /// The `i`th tile. A tile outside is empty: it reads as zeros.
     #[inline(always)]
     pub fn tile(&self, i: u32) -> TileRef<'a, T, M, N> {
+        #[cfg(not(target_arch = "nvptx64"))]
+        inside("tile", (i, self.raw.tiles(M as u32)), (0, 1));
         TileRef::new(self.raw.window(self.base.cast_mut(), i, M as u32))
     }
     /// The `i`th tile, if all accesses to all of its rows can be of 16 bytes: the address, the stride and the width allow it.

@@ -101,4 +101,11 @@ where
         let [regs] = self.regs;
         Acc { regs: [Width::<N>::map_rows(regs, rows.values, f)] }
     }
+    /// Every element times its row's value. Where all rows that a warp holds are to be multiplied by one, it leaves them
+    /// as they are, which gives the same.
+    #[inline(always)]
+    pub fn scale_rows(self, _wg: &mut WarpGroup, by: AccRows) -> Self {
+        let [regs] = self.regs;
+        Acc { regs: [backend::scale_rows::<N>(regs, by.values)] }
+    }
 }

@@ -306,28 +306,27 @@ unsafe impl<T: Element, const R: usize, const C: usize, const K: usize> Stage fo
     }
 }
 
-// SAFETY: of each slab's boxes, block r loads r, r + K, ...: together every box once, into every block.
+// SAFETY: of all boxes, slab by slab, block r loads r, r + K, ...: together every box once, into every block.
 unsafe impl<T: Element, const R: usize, const C: usize, const K: usize> Load for Multicast<SharedTile<T, R, C>, K> {
     type Source<'a> = TmaTile<'a, T, R, C>;
     #[inline(always)]
     unsafe fn load(&self, source: TmaTile<'_, T, R, C>, bar: Barrier) {
         let high = const {
-            assert!(R / box_rows(R) % K == 0, "a multicast tile has as many boxes for each block of the cluster");
+            let boxes = R / box_rows(R) * (C / SharedTile::<T, R, C>::SLAB);
+            assert!(boxes % K == 0, "a multicast tile has as many boxes for each block of the cluster");
             box_rows(R)
         };
-        let rank = backend::rank_of(self.0.base);
-        let mut slab = 0;
-        while slab < C / SharedTile::<T, R, C>::SLAB {
-            let mut part = 0;
-            while part < R / high / K {
-                let row = (part * K + rank as usize) * high;
-                let dst = self.0.base.add(slab * R * SPAN + row * SPAN);
-                let column = slab * SharedTile::<T, R, C>::SLAB;
-                // SAFETY: the caller's, in every block of the cluster.
-                unsafe { backend::multicast::<T, R, C, K>(dst, &source, column, row, high, bar) };
-                part += 1;
-            }
-            slab += 1;
+        let rank = backend::rank_of(self.0.base) as usize;
+        let (slab_boxes, boxes) = (R / high, R / high * (C / SharedTile::<T, R, C>::SLAB));
+        let mut first = 0;
+        while first < boxes {
+            let number = first + rank;
+            let (slab, row) = (number / slab_boxes, number % slab_boxes * high);
+            let dst = self.0.base.add(slab * R * SPAN + row * SPAN);
+            let column = slab * SharedTile::<T, R, C>::SLAB;
+            // SAFETY: the caller's, in every block of the cluster.
+            unsafe { backend::multicast::<T, R, C, K>(dst, &source, column, row, high, bar) };
+            first += K;
         }
     }
 }
@@ -376,13 +375,16 @@ unsafe impl<U, V, A: Store<U>, B: Store<V>> Store<(U, V)> for (A, B) {
 /// for each of `WARPGROUPS` warpgroups. See [`TmaTilesMut::through`](crate::tma::TmaTilesMut::through).
 pub struct Staging<'b, const WARPGROUPS: usize, const BUFFERS: usize> {
     pub(crate) base: Smem,
+    /// A barrier for each warpgroup, and behind it how often its buffers were filled: see [`over`](crate::over).
+    pub(crate) state: Smem,
     _p: Within<'b>,
 }
-// SAFETY: BYTES are those buffers.
+// SAFETY: BYTES are those buffers, and the tail has 16 bytes for each warpgroup.
 unsafe impl<'b, const WARPGROUPS: usize, const BUFFERS: usize> Shared<'b> for Staging<'b, WARPGROUPS, BUFFERS> {
     const BYTES: usize = WARPGROUPS * BUFFERS * 64 * SPAN;
+    const TAIL: usize = WARPGROUPS * 16;
     #[inline(always)]
-    unsafe fn claim(_: &'b BlockScope, base: Smem, _: Smem) -> Self {
-        Staging { base, _p: PhantomData }
+    unsafe fn claim(_: &'b BlockScope, base: Smem, state: Smem) -> Self {
+        Staging { base, state, _p: PhantomData }
     }
 }

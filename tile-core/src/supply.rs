@@ -11,8 +11,8 @@ use crate::element::Element;
 use crate::fault::Fault;
 use crate::handover::ToBoth;
 use crate::pages::Paged;
-use crate::pipeline::{Consumer, Lent, Pipeline, Ring};
-use crate::shared::{Load, SharedTile, Stage};
+use crate::pipeline::{Consumer, Lent, Pipeline, Ring, advance};
+use crate::shared::{Load, Multicast, SharedTile, Stage};
 
 /// The warp that supplies two warpgroups: 32 threads. See [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
 pub struct Supplier {
@@ -80,18 +80,14 @@ impl<'p, S: Stage, const STAGES: usize> SupplyEnd<'p, S, STAGES> {
             backend::by_one_lane(|| {
                 full.expect(S::BYTES);
                 copy(full);
-                full.filled(1);
+                full.filled(S::CLUSTER);
             })
         }
         self.advance();
     }
     #[inline(always)]
     fn advance(&mut self) {
-        self.slot += 1;
-        if self.slot == STAGES as u32 {
-            self.slot = 0;
-            self.phase = self.phase.wrapping_add(1);
-        }
+        advance(&mut self.slot, &mut self.phase, STAGES as u32);
     }
 }
 
@@ -107,42 +103,90 @@ impl<S: Load, const STAGES: usize> SupplyFill<'_, '_, S, STAGES> {
     }
 }
 
-impl<T: Element, const R: usize, const C: usize, const STAGES: usize> SupplyFill<'_, '_, SharedTile<T, R, C>, STAGES> {
+/// A stage of one tile that rows in pages can be gathered into. For a [`Multicast`] tile each block of the cluster brings its
+/// share of the tile to all of them; they must name the same rows.
+///
+/// # Safety
+/// Implemented here alone: the tile is at the stage's base.
+pub unsafe trait Gathered<T: Element, const R: usize, const C: usize>: Stage {
+    #[doc(hidden)]
+    fn base(&self) -> Smem;
+    /// # Safety
+    /// As for [`Paged::bring`].
+    #[doc(hidden)]
+    unsafe fn gather(base: Smem, source: &impl Paged<T, C>, bar: Barrier);
+}
+// SAFETY: it is the tile.
+unsafe impl<T: Element, const R: usize, const C: usize> Gathered<T, R, C> for SharedTile<T, R, C> {
+    #[inline(always)]
+    fn base(&self) -> Smem {
+        self.base
+    }
+    #[inline(always)]
+    unsafe fn gather(base: Smem, source: &impl Paged<T, C>, bar: Barrier) {
+        // SAFETY: the caller's.
+        unsafe { source.bring::<R, 1>(base, bar) }
+    }
+}
+// SAFETY: it holds the tile.
+unsafe impl<T: Element, const R: usize, const C: usize, const K: usize> Gathered<T, R, C>
+    for Multicast<SharedTile<T, R, C>, K>
+{
+    #[inline(always)]
+    fn base(&self) -> Smem {
+        self.base
+    }
+    #[inline(always)]
+    unsafe fn gather(base: Smem, source: &impl Paged<T, C>, bar: Barrier) {
+        // SAFETY: the caller's.
+        unsafe { source.bring::<R, K>(base, bar) }
+    }
+}
+
+impl<S: Stage, const STAGES: usize> SupplyFill<'_, '_, S, STAGES> {
     /// As [`load`](SupplyFill::load), of rows that lie in pages.
     #[inline(always)]
-    pub fn gather(self, _: &mut Supplier, source: impl Paged<T, C>) {
-        // SAFETY: every consumer of the slot has released it.
-        unsafe {
-            let base = self.from.ring.stage(self.from.slot).base;
-            self.from.copy(|bar| source.bring(base, R, bar))
-        }
+    pub fn gather<T: Element, const R: usize, const C: usize>(self, _: &mut Supplier, source: impl Paged<T, C>)
+    where
+        S: Gathered<T, R, C>,
+    {
+        let p = self.from;
+        // A lane that has not seen the slot empty yet must, before it can be emptied again: it would wait for ever.
+        backend::meet_warp();
+        // SAFETY: every consumer of the slot has released it, in every block that it belongs to.
+        unsafe { S::gather(p.ring.stage(p.slot).base(), &source, p.ring.full(p.slot)) }
+        p.advance();
     }
     /// As [`gather`](SupplyFill::gather), but only `rows` rows: the others become zero, whatever the pages hold there. When
     /// that leaves some to be zeroed, and not all, the supplier waits for the copy.
     #[inline(always)]
-    pub fn gather_rows(self, supplier: &mut Supplier, source: impl Paged<T, C>, rows: u32) {
+    pub fn gather_rows<T: Element, const R: usize, const C: usize>(
+        self,
+        supplier: &mut Supplier,
+        source: impl Paged<T, C>,
+        rows: u32,
+    ) where
+        S: Gathered<T, R, C>,
+    {
         if rows == 0 || rows >= R as u32 {
             return self.gather(supplier, source.only(rows > 0));
         }
         let p = self.from;
         let (full, landed, times) = (p.ring.full(p.slot), p.ring.landed(), p.ring.landings());
         backend::meet_warp();
-        // SAFETY: every consumer of the slot has released it, and nobody else touches it before it is published.
+        // SAFETY: every consumer of the slot has released it, in every block that it belongs to; and nobody else touches
+        // this block's before it is published.
         unsafe {
-            let base: Smem = p.ring.stage(p.slot).base;
-            backend::by_one_lane(|| {
-                landed.expect(<SharedTile<T, R, C> as Stage>::BYTES);
-                source.bring(base, R, landed);
-                landed.filled(1);
-            });
+            let base: Smem = p.ring.stage(p.slot).base();
+            S::gather(base, &source, landed);
             // how often it was waited for is kept in memory: that is rare, and registers are not
             let phase = times.load_u32();
-            landed.wait::<1>(phase, 1, "the supplier waits for its own copy");
+            landed.wait::<1>(phase, S::CLUSTER as u32, "the supplier waits for its own copy");
             backend::zero_rows::<T, 32>(base, R, C, rows);
             backend::meet_warp();
             backend::by_one_lane(|| {
                 times.store_u32(phase.wrapping_add(1));
-                backend::publish(full)
+                backend::publish_for(full, S::CLUSTER as u32);
             });
         }
         p.advance();
@@ -163,6 +207,9 @@ pub unsafe trait Supply {
     type Second<'p>;
     #[doc(hidden)]
     type Rings: Sync + 'static;
+    /// Blocks that share slots.
+    #[doc(hidden)]
+    const CLUSTER: usize;
     #[doc(hidden)]
     fn rings(self) -> Self::Rings;
     /// # Safety
@@ -206,22 +253,22 @@ macro_rules! supply {
             type First<'p> = $first;
             type Second<'p> = $second;
             type Rings = Ring<S, STAGES>;
+            const CLUSTER: usize = S::CLUSTER;
             #[inline(always)]
             fn rings(self) -> Ring<S, STAGES> {
                 self.0.ring
             }
             #[inline(always)]
             unsafe fn init(ring: &Ring<S, STAGES>) {
-                const { assert!(S::CLUSTER == 1, "a supplied pair is a block of its own") };
                 // SAFETY: the caller's.
                 unsafe {
-                    ring.init_slots($releases);
+                    ring.init_slots($releases * S::CLUSTER as u32);
                     ring.init_landed();
                 }
             }
             #[inline(always)]
             fn from(ring: &Ring<S, STAGES>) -> SupplyEnd<'_, S, STAGES> {
-                SupplyEnd::new(ring, $releases)
+                SupplyEnd::new(ring, $releases * S::CLUSTER as u32)
             }
             #[inline(always)]
             fn first($ring: &Ring<S, STAGES>) -> Self::First<'_> {
@@ -268,6 +315,13 @@ macro_rules! supplies {
             type First<'p> = ($($l::First<'p>,)*);
             type Second<'p> = ($($l::Second<'p>,)*);
             type Rings = ($($l::Rings,)*);
+            const CLUSTER: usize = {
+                let mut most = 1;
+                $(if $l::CLUSTER > most {
+                    most = $l::CLUSTER;
+                })*
+                most
+            };
             #[inline(always)]
             fn rings(self) -> Self::Rings {
                 ($(self.$i.rings(),)*)

@@ -23,13 +23,13 @@ use crate::view::{StripMut, TileMut, TileRef, Window};
 
 /// `M` x `N` values, spread over the threads of a block as `L` says.
 pub struct Tile<V: Value, const M: usize, const N: usize, L: Layout<M, N>> {
-    values: Spread<V>,
+    pub(crate) values: Spread<V>,
     /// How many rows and columns are inside.
-    rows: u32,
-    cols: u32,
+    pub(crate) rows: u32,
+    pub(crate) cols: u32,
     /// What is outside is known to be zero. A constant, once all is inlined.
-    zero: bool,
-    _p: PhantomData<L>,
+    pub(crate) zero: bool,
+    pub(crate) _p: PhantomData<L>,
 }
 
 /// The elements of a tile as memory holds them, spread over the threads of a block as `L` says: what a tile comes from
@@ -45,7 +45,7 @@ pub struct Fetched<T: Element, const M: usize, const N: usize, L: Layout<M, N>> 
 
 /// One value for each row of a tile, known to every thread of that row.
 pub struct PerRow<V: Value, const M: usize, const THREADS: usize> {
-    values: PerLine<V>,
+    pub(crate) values: PerLine<V>,
 }
 
 /// One value for each column of a tile, known to every thread of that column.
@@ -138,8 +138,13 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
         per_row: &PerRow<P, M, THREADS>,
         f: impl Fn(T::Value, W::Value, P) -> T::Value + Sync,
     ) -> Self {
-        let words =
-            backend::combine::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &other.words, &per_row.values, f);
+        let words = backend::combine::<T, W, P, ByRows<THREADS, C>, M, N>(
+            &self.words,
+            &other.words,
+            &per_row.values,
+            self.cols,
+            f,
+        );
         let (rows, cols) = (least(self.rows, other.rows), least(self.cols, other.cols));
         Fetched { words, rows, cols, zero: false, _p: PhantomData }
     }
@@ -156,10 +161,25 @@ impl<T: Element, const M: usize, const N: usize, const THREADS: usize, C: Chunks
     ) -> Self {
         let row = repeated::<W, M, N>(&row);
         // SAFETY: the row is a shared view's.
-        let words =
-            unsafe { backend::combine_row::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &row, &per_row.values, f) };
+        let words = unsafe {
+            backend::combine_row::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, &row, &per_row.values, self.cols, f)
+        };
         let (rows, cols) = (least(self.rows, row.rows), least(self.cols, row.cols));
         Fetched { words, rows, cols, zero: false, _p: PhantomData }
+    }
+
+    /// As [`combine`](Self::combine), with two counterparts and two values for each row of the tile.
+    #[inline(always)]
+    #[allow(clippy::type_complexity)] // a pair, as the two values of a row are
+    pub fn combine_two<W: Element, P: Value>(
+        &self,
+        others: (&Fetched<W, M, N, ByRows<THREADS, C>>, &Fetched<W, M, N, ByRows<THREADS, C>>),
+        per_row: (&PerRow<P, M, THREADS>, &PerRow<P, M, THREADS>),
+        f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value + Sync,
+    ) -> Self {
+        let (others, per_row) = ((&others.0.words, &others.1.words), (&per_row.0.values, &per_row.1.values));
+        let words = backend::combine_two::<T, W, P, ByRows<THREADS, C>, M, N>(&self.words, others, per_row, f);
+        Fetched { words, rows: self.rows, cols: self.cols, zero: false, _p: PhantomData }
     }
 
     /// As [`combine_row`](Self::combine_row), with two rows and two values for each row of the tile.
@@ -302,6 +322,21 @@ impl<V: Value, const M: usize, const N: usize, const THREADS: usize, C: Chunks> 
         f: impl Fn(V, P) -> U + Sync,
     ) -> Tile<U, M, N, ByRows<THREADS, C>> {
         let values = self.values.map_rows::<P, U, ByRows<THREADS, C>, M, N>(&per_row.values, f);
+        self.with(values, self.rows, self.cols, false)
+    }
+}
+
+impl<const M: usize, const N: usize, const THREADS: usize, C: Chunks> Tile<f32, M, N, ByRows<THREADS, C>> {
+    /// Turns each two adjacent values of a row, `(x, y)` to `(x c - y s, y c + x s)`, by the angles whose cosines and sines are
+    /// given: one for each two.
+    #[inline(always)]
+    pub fn turn_pairs<const H: usize, D: Chunks>(
+        &self,
+        cos: &Tile<f32, M, H, ByRows<THREADS, D>>,
+        sin: &Tile<f32, M, H, ByRows<THREADS, D>>,
+    ) -> Self {
+        const { assert!(H * 2 == N && D::LEN * 2 == C::LEN, "an angle for each two values, in the threads that hold them") };
+        let values = self.values.turn_pairs::<ByRows<THREADS, C>, M, N>(&cos.values, &sin.values);
         self.with(values, self.rows, self.cols, false)
     }
 }
@@ -526,6 +561,15 @@ impl<const THREADS: usize, const CLUSTER: usize> Cta<'_, THREADS, CLUSTER> {
         _like: &Tile<V, M, N, L>,
         from: TileRef<'_, T, M, 1>,
     ) -> Tile<T::Value, M, N, L> {
+        self.load_column_as(from)
+    }
+
+    /// As [`load_column_like`](Self::load_column_like), in the layout that the context asks for.
+    #[inline(always)]
+    pub fn load_column_as<T: Element, const M: usize, const N: usize, L: Layout<M, N> + Over<THREADS>>(
+        &mut self,
+        from: TileRef<'_, T, M, 1>,
+    ) -> Tile<T::Value, M, N, L> {
         let column = &from.window;
         // SAFETY: the column is readable as far as the window says.
         let values = unsafe { backend::load_column::<T, L, M, N>(column) };
@@ -563,11 +607,6 @@ pub(crate) fn fetch<T: Element, L: Layout<M, N>, const KEEP: bool, const M: usiz
     // SAFETY: the window's rows and columns are readable: it is a shared view's, or the block's own.
     let words = unsafe { backend::fetch_tile::<T, L, KEEP, M, N>(window) };
     Fetched { words, rows: window.rows, cols: window.cols, zero: true, _p: PhantomData }
-}
-
-#[inline(always)]
-pub(crate) fn column_window<'w, T, const M: usize>(column: &'w TileRef<'_, T, M, 1>) -> &'w Window<T> {
-    &column.window
 }
 
 /// A row, as a window of `M` times that row.

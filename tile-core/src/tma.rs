@@ -7,6 +7,8 @@
 use core::marker::PhantomData;
 
 use crate::backend;
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::checked::inside;
 use crate::element::Element;
 use crate::schedule::{Linear, Plan, Schedule};
 #[cfg(not(target_arch = "nvptx64"))]
@@ -116,6 +118,8 @@ impl<'a, T: Element, const M: usize, const N: usize> TmaTiles<'a, T, M, N> {
     #[inline(always)]
     pub fn tile(&self, i: u32, j: u32) -> TmaTile<'a, T, M, N> {
         let () = Self::VALID;
+        #[cfg(not(target_arch = "nvptx64"))]
+        inside("tile", (i, self.down()), (j, self.across()));
         // Clamped, so that a coordinate can not wrap round into the matrix: 2^31 - 1 is outside of every map.
         let at = |t: u32, size: u32, extent: u32| if t < extent.div_ceil(size) { t * size } else { i32::MAX as u32 };
         TmaTile {

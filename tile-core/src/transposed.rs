@@ -2,14 +2,13 @@
 
 use core::marker::PhantomData;
 
-use crate::backend::{self, AccElement, NotShared, Wgmma, Width};
+use crate::backend::{self, AccElement, NotShared, Pack16, Wgmma, Width};
 use crate::element::Element;
-use crate::epilogue::Source;
-use crate::mma::Acc;
+use crate::mma::{Acc, Packed};
 use crate::roles::{Output, Share, WarpGroup};
 use crate::schedule::{Plan, Schedule};
 use crate::tma::STORE_ROWS;
-use crate::view::{TilesMut, Window};
+use crate::view::{TileRef, TilesMut, Window};
 
 /// The tiles of an output of `N` x `M`, stored from accumulators of `M` x `N`: see [`TilesMut::transposed`].
 pub struct Transposed<'a, T, const N: usize, const M: usize, S, const CLUSTER: usize> {
@@ -95,22 +94,15 @@ impl<T: AccElement, const N: usize, const CLUSTER: usize> ColumnsMut<'_, T, N, C
 where
     Width<N>: Wgmma,
 {
-    /// `f(element, what is there now)` of every element if `condition`; otherwise nothing is read, and it counts as zero.
-    /// Of the other blocks' rows nothing is read either.
+    /// What the block's rows meet: those of `tile`, or with `own` what they hold now. Nothing of the other blocks' rows.
     #[inline(always)]
-    pub fn zip_if(
-        &self,
-        condition: bool,
-        _wg: &mut WarpGroup,
-        acc: Acc<N>,
-        f: impl Fn(f32, f32) -> f32 + Sync,
-    ) -> Acc<N> {
-        let w = &self.window;
-        let cols = if condition { w.rows } else { 0 };
-        let source = Source { ptr: w.ptr.cast_const(), rows: w.cols, cols, row_step: 1, col_step: w.stride as usize };
-        let [regs] = acc.regs;
-        // SAFETY: the columns are this warpgroup's alone, and only this block's rows of them are read.
-        Acc { regs: [unsafe { backend::zip::<T, N, CLUSTER>(&source, 0, self.rank, regs, f) }] }
+    pub fn fetch(&self, _wg: &mut WarpGroup, tile: TileRef<'_, T, N, 64>, own: bool) -> Packed<T, N>
+    where
+        T: Pack16,
+    {
+        let w = if own { self.window } else { tile.window };
+        // SAFETY: a view can be read, and is written by nobody during the launch; the rows are this block's alone.
+        Packed::new(unsafe { backend::fetch_transposed::<T, N, CLUSTER>(&w, self.rank) })
     }
 
     /// Rounds once and writes the block's share, clipped to the view.

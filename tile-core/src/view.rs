@@ -11,6 +11,8 @@
 use core::marker::PhantomData;
 
 use crate::backend;
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::checked::inside;
 use crate::element::Element;
 use crate::schedule::{Linear, Plan, Schedule, Strips};
 
@@ -178,12 +180,14 @@ impl<'a, T: Element, const M: usize, const N: usize> Tiles<'a, T, M, N> {
     /// The tile in row `i` and column `j` of the grid. A tile outside is empty: it reads as zeros.
     #[inline(always)]
     pub fn tile(&self, i: u32, j: u32) -> TileRef<'a, T, M, N> {
+        #[cfg(not(target_arch = "nvptx64"))]
+        inside("tile", (i, self.down()), (j, self.across()));
         TileRef { window: Window::of(self.base.cast_mut(), &self.raw, i, j, M as u32, N as u32), _p: PhantomData }
     }
     /// The tiles of row `i` of the grid. A loop along a row takes them from here: the row is looked up once.
     #[inline(always)]
     pub fn strip(&self, i: u32) -> Strip<'a, T, M, N> {
-        let first = self.tile(i, 0).window;
+        let first = Window::of(self.base.cast_mut(), &self.raw, i, 0, M as u32, N as u32);
         Strip { window: Window { cols: if first.rows > 0 { self.raw.cols } else { 0 }, ..first }, _p: PhantomData }
     }
 }
@@ -271,6 +275,8 @@ impl<'a, T: Element, const M: usize, const N: usize> Strip<'a, T, M, N> {
     #[inline(always)]
     pub fn tile(&self, j: u32) -> TileRef<'a, T, M, N> {
         let w = &self.window;
+        #[cfg(not(target_arch = "nvptx64"))]
+        inside("tile of a strip", (0, w.rows.min(1)), (j, self.across()));
         let at = j as u64 * N as u64;
         let left = if at < w.cols as u64 { w.cols - at as u32 } else { 0 };
         let window =
@@ -284,6 +290,8 @@ impl<'a, T: Element> Tiles<'a, T, 1, 1> {
     /// it, and all read the same. Cheaper than by way of [`tile`](Tiles::tile), which looks for the matrix first.
     #[inline(always)]
     pub fn element(&self, _team: &mut impl crate::roles::Token, i: u32, j: u32) -> T::Value {
+        #[cfg(not(target_arch = "nvptx64"))]
+        inside("element", (i, self.raw.rows), (j, self.raw.cols));
         if i >= self.raw.rows || j >= self.raw.cols || self.raw.slabs == 0 {
             return T::Value::default();
         }
@@ -295,6 +303,8 @@ impl<'a, T: Element> Tiles<'a, T, 1, 1> {
     #[inline(always)]
     pub fn list(&self, i: u32) -> Strip<'a, T, 1, 1> {
         let raw = &self.raw;
+        #[cfg(not(target_arch = "nvptx64"))]
+        inside("list", (i, raw.rows), (0, 1));
         let (at, cols) = if i < raw.rows && raw.slabs > 0 { (i as u64 * raw.row_stride, raw.cols) } else { (0, 0) };
         let ptr = self.base.wrapping_add(at as usize).cast_mut();
         Strip { window: Window { ptr, rows: 1, cols, stride: raw.row_stride, whole: None }, _p: PhantomData }
@@ -374,6 +384,19 @@ impl<'a, T: Element, const M: usize, const N: usize, S: Schedule> TilesMut<'a, T
         let (index, workers) = self.worker();
         let down = self.raw.down_in_slab(M as u32) * self.raw.slabs;
         Plan::new(self.schedule, down, self.raw.cols.div_ceil(N as u32), index, workers)
+    }
+    /// The running block's one tile and its coordinates, for kernels of `grid = one_tile`: there is a block for each tile.
+    #[inline(always)]
+    pub fn single(self) -> Option<((u32, u32), TileMut<'a, T, M, N>)> {
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            let tiles = self.raw.down_in_slab(M as u32) as u64
+                * self.raw.slabs as u64
+                * self.raw.cols.div_ceil(N as u32) as u64;
+            let enough = self.place.workers as u64 >= tiles;
+            assert!(enough, "fewer blocks than tiles: a kernel that takes a single one has `grid = one_tile`");
+        }
+        self.into_iter().next()
     }
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]

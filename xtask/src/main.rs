@@ -43,6 +43,9 @@ const STEPS: &[Step] = &[
     Step::new("ptx", images::check),
     Step::new("ptxas", images::ptxas),
     Step::new("tests", |_| cargo(["test", "--workspace", "--release", "--quiet", "--no-fail-fast"])),
+    Step::new("checked", |_| {
+        cargo(["test", "-p", "tilewright-host", "--features", "checked", "--test", "checked", "--release", "--quiet"])
+    }),
     Step::new("docs", |_| step::doc()),
     Step::new("tsan", tsan::run),
     Step::new("adapters", adapters::run),

@@ -92,6 +92,11 @@ impl Context {
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(own) })
     }
 
+    /// The primary context, once this thread or another has made it current.
+    pub(crate) fn raw(&self) -> Option<sys::CUcontext> {
+        self.ctx.get().map(|c| c.0)
+    }
+
     fn open(ordinal: u32) -> Result<Context> {
         let driver = init()?;
         let have = device_count()?;

@@ -41,7 +41,7 @@ pub(crate) fn encode(context: &Context, base: u64, request: &TensorMapRequest) -
         return Err(Error::DriverTooOld { what: "a tensor map".into(), need, found: context.driver });
     };
     let dtype = match request.dtype {
-        DType::U8 | DType::I8 => 0,
+        DType::U8 | DType::I8 | DType::E4M3 => 0,
         DType::U32 => 2,
         DType::I32 => 3,
         DType::I64 => 5,

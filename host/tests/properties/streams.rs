@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
 use tilewright_fake_cuda::{Fake, Sandbox, in_child};
-use tilewright_host::{Device, Event, Graph, Launch, Result, Stream, Tensor, TensorView, TensorViewMut};
+use tilewright_host::{
+    Device, Event, Graph, Launch, Pinned, Result, Stream, Tensor, TensorView, TensorViewMut, Transfer,
+};
 
 const ROWS: usize = 4;
 const COLS: usize = 9;
@@ -69,6 +71,8 @@ struct Run {
     tensors: Vec<(u64, Tensor<f32, 2>)>,
     graphs: Vec<(Graph, Vec<Effect>)>,
     events: Vec<Event>,
+    /// Copies under way, and what their buffers hold in the end.
+    transfers: Vec<(Transfer<f32>, Vec<f32>)>,
     contents: Contents,
     next: u64,
 }
@@ -76,8 +80,8 @@ struct Run {
 impl Run {
     fn new(device: Device) -> Result<Run> {
         let streams = (0..STREAMS).map(|_| device.new_stream()).collect::<Result<Vec<_>>>()?;
-        let (graphs, events) = (Vec::new(), Vec::new());
-        let mut run = Run { device, streams, tensors: Vec::new(), graphs, events, contents: HashMap::new(), next: 0 };
+        let (tensors, graphs, events, transfers) = Default::default();
+        let mut run = Run { device, streams, tensors, graphs, events, transfers, contents: HashMap::new(), next: 0 };
         for i in 0..TENSORS {
             let new = run.tensor(i)?;
             run.tensors.push(new);
@@ -116,7 +120,7 @@ impl Run {
         let [what, which, a, b] = step;
         let on = self.streams[a as usize % STREAMS].clone();
         let t = which as usize % TENSORS;
-        match what % 16 {
+        match what % 20 {
             0..=5 => {
                 let effect = Run::work(&mut self.tensors, &on, step)?;
                 apply(&mut self.contents, &effect);
@@ -168,6 +172,29 @@ impl Run {
                 self.events.truncate(2);
                 self.events.push(event);
             }
+            15 | 16 => {
+                let (_, p) = parts(a, b);
+                let values: Vec<f32> = (0..places(&p).len()).map(|i| f32::from(which) + i as f32).collect();
+                let (id, tensor) = &mut self.tensors[t];
+                let up = part_mut(tensor, &p)?.upload(&on, Pinned::from_slice(&self.device, &values)?)?;
+                for (p, v) in places(&p).into_iter().zip(&values) {
+                    self.contents.get_mut(id).unwrap()[p] = *v;
+                }
+                self.transfers.push((up, values));
+            }
+            17 => {
+                let (_, p) = parts(a, b);
+                let (id, tensor) = &self.tensors[t];
+                let wanted: Vec<f32> = places(&p).iter().map(|&i| self.contents[id][i]).collect();
+                let buffer = Pinned::zeros(&self.device, wanted.len())?;
+                self.transfers.push((part(tensor, &p)?.download(&on, buffer)?, wanted));
+            }
+            18 if !self.transfers.is_empty() => {
+                let (transfer, wanted) = self.transfers.swap_remove(usize::from(which) % self.transfers.len());
+                if b % 3 > 0 {
+                    assert_eq!(transfer.wait()?[..], wanted);
+                }
+            }
             _ => match (b % 4, fake) {
                 (0, _) => on.synchronize()?,
                 (1, Some(fake)) => fake.run(),
@@ -180,15 +207,18 @@ impl Run {
     }
 
     fn end(self, order: u8) -> Result<()> {
-        let Run { streams, tensors, graphs, events, contents, .. } = self;
+        let Run { streams, tensors, graphs, events, contents, mut transfers, .. } = self;
+        if let Some((transfer, wanted)) = transfers.pop() {
+            assert_eq!(transfer.wait()?[..], wanted);
+        }
         for (id, t) in &tensors {
             assert_eq!(t.to_vec(&streams[order as usize % STREAMS])?, contents[id]);
         }
         match order % 4 {
-            0 => drop((streams, tensors, graphs, events)),
-            1 => drop((graphs, tensors, events, streams)),
-            2 => drop((tensors, events, streams, graphs)),
-            _ => drop((events, graphs, streams, tensors)),
+            0 => drop((streams, tensors, graphs, events, transfers)),
+            1 => drop((transfers, graphs, tensors, events, streams)),
+            2 => drop((tensors, events, transfers, streams, graphs)),
+            _ => drop((events, graphs, streams, transfers, tensors)),
         }
         Ok(())
     }
@@ -217,6 +247,7 @@ fn on_the_fake(pools: bool) {
     });
     assert_eq!(fake.calls("cuMemAllocAsync") > 0, pools);
     assert!(fake.calls("cuGraphLaunch") > 100 && fake.calls("cuStreamWaitEvent") > 100);
+    assert!(fake.calls("cuMemHostAlloc") > 100 && fake.calls("cuMemFreeHost") == fake.calls("cuMemHostAlloc"));
 }
 
 #[test]

@@ -18,17 +18,19 @@
 
 use tilewright::prelude::*;
 
-use super::epilogue::finish_columns;
+use super::epilogue::Fused;
 
 /// The tiles of one pipeline slot.
 pub type Stage<T, const ROWS: usize, const TOKENS: usize, const DEPTH: usize> =
     (SharedTile<T, ROWS, DEPTH>, SharedTile<T, TOKENS, DEPTH>);
 
-/// C = A B^T, for kernels with an epilogue of their own: `finish` gets transposed accumulators of 64 x `TOKENS` sums,
-/// where in the grid of tiles of `TOKENS` x 64 each belongs, and the columns to store it to.
+/// C = A B^T, for kernels with an epilogue of their own. `begin` gets where in the grid of tiles of `TOKENS` x 64 a
+/// warpgroup's columns belong, before the products; `finish` what it made of that, transposed accumulators of 64 x `TOKENS`
+/// sums, and the columns to store them to.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 pub fn product<
+    Q,
     T: MmaElement,
     O: AccElement,
     S: Schedule,
@@ -46,7 +48,8 @@ pub fn product<
     a: TmaTiles<T, TOKENS, DEPTH>,
     b: TmaTiles<T, ROWS, DEPTH>,
     c: TilesMut<O, TOKENS, ROWS, S>,
-    finish: impl for<'c> Fn(&mut WarpGroup, (u32, u32), Acc<TOKENS>, ColumnsMut<'c, O, TOKENS, SPLIT>) + Sync,
+    begin: impl Fn(&mut WarpGroup, (u32, u32), &ColumnsMut<O, TOKENS, SPLIT>) -> Q + Sync,
+    finish: impl Fn(&mut WarpGroup, Q, Acc<TOKENS>, ColumnsMut<O, TOKENS, SPLIT>) + Sync,
 ) where
     Width<TOKENS>: Wgmma,
 {
@@ -67,19 +70,20 @@ pub fn product<
         #[inline(always)]
         |wg, (ring, cluster), c| {
             for ((i, j), out) in c {
+                let begun = begin(wg, (i, j * WARPGROUPS as u32 + wg.index()), &out);
                 let mut mma = wg.mma(Acc::<TOKENS>::zero());
                 for _ in from..to {
                     mma.step(ring.next(), |(b, a)| (b.rows_of(wg), a.all()));
                 }
                 let sum = cluster.sum(wg, mma.wait());
-                let at = (i, j * WARPGROUPS as u32 + wg.index());
-                finish(wg, at, sum, out);
+                finish(wg, begun, sum, out);
             }
         },
     );
 }
 
-/// C = A B^T, as many blocks as run at once.
+/// C = activation(alpha A B^T + bias) + beta R, or with `own` + beta C, as many blocks as run at once. Empty views count as
+/// zero; the activation `SUM` leaves the sums as they are, whatever the rest.
 #[kernel(arch = "sm_90a", grid = persistent, instances(
     bf16_r64_t16_s2 = <bf16, 64, 16, 128, 10, 2, 1, 256>,
     f16_r64_t16_s2 = <f16, 64, 16, 128, 10, 2, 1, 256>,
@@ -101,8 +105,6 @@ pub fn product<
     f16_r128_t64_s2 = <f16, 128, 64, 64, 8, 2, 2, 384>,
     bf16_r192_t64_s1 = <bf16, 192, 64, 64, 6, 1, 3, 512>,
     f16_r192_t64_s1 = <f16, 192, 64, 64, 6, 1, 3, 512>,
-    bf16_r256_t64_s1 = <bf16, 256, 64, 64, 5, 1, 4, 640>,
-    f16_r256_t64_s1 = <f16, 256, 64, 64, 5, 1, 4, 640>,
     bf16_r128_t128_s1 = <bf16, 128, 128, 64, 6, 1, 2, 384>,
     f16_r128_t128_s1 = <f16, 128, 128, 64, 6, 1, 2, 384>,
     bf16_r128_t128_s2 = <bf16, 128, 128, 64, 5, 2, 2, 384>,
@@ -131,10 +133,53 @@ pub fn persistent<
     a: TmaTiles<T, TOKENS, DEPTH>,
     b: TmaTiles<T, ROWS, DEPTH>,
     c: TilesMut<T, TOKENS, ROWS, Linear>,
+    bias: Tiles<T, 1, 64>,
+    residual: Tiles<T, TOKENS, 64>,
+    own: u32,
+    alpha: f32,
+    beta: f32,
+    activation: u32,
 ) where
     Width<TOKENS>: Wgmma,
 {
-    product(cta, ring, sum, a, b, c, |wg, _, acc, out| out.store(wg, acc))
+    let e = Fused { bias, residual, own: own != 0, alpha, beta, activation };
+    product(
+        cta,
+        ring,
+        sum,
+        a,
+        b,
+        c,
+        |wg, at, out| e.begin(wg, at, out),
+        |wg, begun, acc, out| e.finish(wg, begun, acc, out),
+    )
+}
+
+/// C = A B^T alone, as many blocks as run at once: tiles that leave no registers for an epilogue.
+#[kernel(arch = "sm_90a", grid = persistent, instances(
+    bf16_r256_t64_s1 = <bf16, 256, 64, 64, 5, 1, 4, 640>,
+    f16_r256_t64_s1 = <f16, 256, 64, 64, 5, 1, 4, 640>,
+))]
+pub fn plain<
+    T: MmaElement,
+    const ROWS: usize,
+    const TOKENS: usize,
+    const DEPTH: usize,
+    const STAGES: usize,
+    const SPLIT: usize,
+    const WARPGROUPS: usize,
+    const THREADS: usize,
+>(
+    cta: Cta<THREADS, SPLIT>,
+    #[shared] ring: Pipeline<Stage<T, ROWS, TOKENS, DEPTH>, STAGES>,
+    #[shared] sum: ClusterSum<TOKENS, WARPGROUPS, SPLIT>,
+    a: TmaTiles<T, TOKENS, DEPTH>,
+    b: TmaTiles<T, ROWS, DEPTH>,
+    c: TilesMut<T, TOKENS, ROWS, Linear>,
+) where
+    Width<TOKENS>: Wgmma,
+{
+    product(cta, ring, sum, a, b, c, |_, _, _| (), |wg, _, acc, out| out.store(wg, acc))
 }
 
 /// As [`persistent`](fn@persistent), a cluster for each tile: several blocks an SM, of which one starts while another ends.
@@ -171,48 +216,24 @@ pub fn per_tile<
     a: TmaTiles<T, TOKENS, DEPTH>,
     b: TmaTiles<T, ROWS, DEPTH>,
     c: TilesMut<T, TOKENS, ROWS, Linear>,
-) where
-    Width<TOKENS>: Wgmma,
-{
-    product(cta, ring, sum, a, b, c, |wg, _, acc, out| out.store(wg, acc))
-}
-
-/// C = activation(alpha A B^T + bias) + beta R + keep C, as many blocks as run at once. Empty views count as zero, and what
-/// is multiplied by a `keep` of zero is not read.
-#[kernel(arch = "sm_90a", grid = persistent, instances(
-    bf16_t16_s1 = <bf16, 128, 16, 64, 11, 1, 2, 384>, f16_t16_s1 = <f16, 128, 16, 64, 11, 1, 2, 384>,
-    bf16_t16_s2 = <bf16, 64, 16, 64, 20, 2, 1, 256>, f16_t16_s2 = <f16, 64, 16, 64, 20, 2, 1, 256>,
-    bf16_t64_s1 = <bf16, 128, 64, 64, 8, 1, 2, 384>, f16_t64_s1 = <f16, 128, 64, 64, 8, 1, 2, 384>,
-    bf16_t64_s2 = <bf16, 128, 64, 64, 8, 2, 2, 384>, f16_t64_s2 = <f16, 128, 64, 64, 8, 2, 2, 384>,
-    bf16_t128_s2 = <bf16, 128, 128, 64, 5, 2, 2, 384>, f16_t128_s2 = <f16, 128, 128, 64, 5, 2, 2, 384>,
-))]
-#[allow(clippy::too_many_arguments)]
-pub fn fused<
-    T: MmaElement,
-    const ROWS: usize,
-    const TOKENS: usize,
-    const DEPTH: usize,
-    const STAGES: usize,
-    const SPLIT: usize,
-    const WARPGROUPS: usize,
-    const THREADS: usize,
->(
-    cta: Cta<THREADS, SPLIT>,
-    #[shared] ring: Pipeline<Stage<T, ROWS, TOKENS, DEPTH>, STAGES>,
-    #[shared] sum: ClusterSum<TOKENS, WARPGROUPS, SPLIT>,
-    a: TmaTiles<T, TOKENS, DEPTH>,
-    b: TmaTiles<T, ROWS, DEPTH>,
-    c: TilesMut<T, TOKENS, ROWS, Linear>,
     bias: Tiles<T, 1, 64>,
     residual: Tiles<T, TOKENS, 64>,
+    own: u32,
     alpha: f32,
     beta: f32,
-    keep: f32,
     activation: u32,
 ) where
     Width<TOKENS>: Wgmma,
 {
-    product(cta, ring, sum, a, b, c, |wg, (i, j), acc, out| {
-        finish_columns(wg, acc, out, bias.tile(0, j), residual.tile(i, j), alpha, beta, keep, activation)
-    })
+    let e = Fused { bias, residual, own: own != 0, alpha, beta, activation };
+    product(
+        cta,
+        ring,
+        sum,
+        a,
+        b,
+        c,
+        |wg, at, out| e.begin(wg, at, out),
+        |wg, begun, acc, out| e.finish(wg, begun, acc, out),
+    )
 }

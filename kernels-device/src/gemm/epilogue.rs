@@ -11,6 +11,9 @@ pub const GELU: u32 = 2;
 /// `x / (1 + exp(-x))`.
 pub const SILU: u32 = 3;
 
+/// Nothing at all: the sum as it is, without bias, residual and factors.
+pub const SUM: u32 = 4;
+
 /// The larger of `x` and zero; NaN stays.
 #[inline(always)]
 pub fn relu(x: f32) -> f32 {
@@ -34,7 +37,7 @@ pub fn silu(x: f32) -> f32 {
 /// The activations as one expression without branches: accumulators are too many registers to choose between.
 #[derive(Clone, Copy)]
 pub struct Activation {
-    /// `x / (1 + exp(-x (linear + cubic x^2)))`; otherwise the larger of `x` and `least`.
+    /// `x / (1 + 2^(x (linear + cubic x^2)))`; otherwise the larger of `x` and `least`.
     gated: bool,
     linear: f32,
     cubic: f32,
@@ -45,19 +48,20 @@ impl Activation {
     /// That of a code: [`RELU`], [`GELU`], [`SILU`], or none.
     #[inline(always)]
     pub fn new(code: u32) -> Self {
-        let slope = 2.0 * 0.797_884_6;
+        // exp(-u) = 2^(-u log2(e))
+        let slope = -core::f32::consts::LOG2_E;
+        let gelu = 2.0 * 0.797_884_6 * slope;
         Activation {
             gated: code == GELU || code == SILU,
-            linear: if code == GELU { slope } else { 1.0 },
-            cubic: if code == GELU { slope * 0.044_715 } else { 0.0 },
+            linear: if code == GELU { gelu } else { slope },
+            cubic: if code == GELU { gelu * 0.044_715 } else { 0.0 },
             least: if code == RELU { 0.0 } else { f32::NEG_INFINITY },
         }
     }
     /// Of one element.
     #[inline(always)]
     pub fn apply(&self, x: f32) -> f32 {
-        let u = x * (self.linear + self.cubic * x * x);
-        let gated = x * reciprocal(1.0 + exp2(u * -core::f32::consts::LOG2_E));
+        let gated = x * reciprocal(1.0 + exp2(x * fma(self.cubic * x, x, self.linear)));
         let bounded = if x < self.least { self.least } else { x };
         if self.gated { gated } else { bounded }
     }
@@ -82,68 +86,74 @@ where
         wg,
         bias,
         #[inline(always)]
-        |x, b| activation.apply(alpha * x + b),
+        |x, b| activation.apply(fma(alpha, x, b)),
     )
     .zip(
         wg,
         residual,
         #[inline(always)]
-        |x, r| x + beta * r,
+        |x, r| fma(beta, r, x),
     )
 }
 
-/// The same on a transposed accumulator: the bias is that of its rows.
-#[inline(always)]
-pub fn fuse_transposed<T: AccElement, const R: usize, const N: usize>(
-    wg: &mut WarpGroup,
-    acc: Acc<N>,
-    bias: TileRef<T, 1, R>,
-    residual: TileRef<T, N, R>,
-    alpha: f32,
-    beta: f32,
-    activation: u32,
-) -> Acc<N>
+/// The epilogue of products with exchanged operands: `activation(alpha P + bias) + beta R`, or with `own` + beta C. Empty
+/// views count as zero.
+#[derive(Clone, Copy)]
+pub struct Fused<'a, T, const N: usize> {
+    /// One value for each row of the accumulator.
+    pub bias: Tiles<'a, T, 1, 64>,
+    /// R.
+    pub residual: Tiles<'a, T, N, 64>,
+    /// What C holds before takes R's place.
+    pub own: bool,
+    /// Of the product.
+    pub alpha: f32,
+    /// Of R.
+    pub beta: f32,
+    /// A code.
+    pub activation: u32,
+}
+
+impl<T: MmaElement, const N: usize> Fused<'_, T, N>
 where
     Width<N>: Wgmma,
 {
-    let activation = Activation::new(activation);
-    acc.zip_rows(
-        wg,
-        bias,
-        #[inline(always)]
-        |x, b| activation.apply(alpha * x + b),
-    )
-    .zip_transposed(
-        wg,
-        residual,
-        #[inline(always)]
-        |x, r| x + beta * r,
-    )
-}
+    /// Fetches what the sums of tile (`i`, `j`) will meet, before the products.
+    #[inline(always)]
+    pub fn begin<const CLUSTER: usize>(
+        &self,
+        wg: &mut WarpGroup,
+        (i, j): (u32, u32),
+        out: &ColumnsMut<T, N, CLUSTER>,
+    ) -> (AccRows, Packed<T, N>) {
+        (wg.fetch_rows(self.bias.tile(0, j)), out.fetch(wg, self.residual.tile(i, j), self.own))
+    }
 
-/// Stores `activation(alpha acc + bias) + beta residual + keep old` of a transposed accumulator.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)]
-pub fn finish_columns<T: AccElement, const N: usize, const CLUSTER: usize>(
-    wg: &mut WarpGroup,
-    acc: Acc<N>,
-    out: ColumnsMut<T, N, CLUSTER>,
-    bias: TileRef<T, 1, 64>,
-    residual: TileRef<T, N, 64>,
-    alpha: f32,
-    beta: f32,
-    keep: f32,
-    activation: u32,
-) where
-    Width<N>: Wgmma,
-{
-    let acc = fuse_transposed(wg, acc, bias, residual, alpha, beta, activation);
-    let acc = out.zip_if(
-        keep != 0.0,
-        wg,
-        acc,
-        #[inline(always)]
-        |x, c| x + keep * c,
-    );
-    out.store(wg, acc)
+    /// Combines it with the sums, and stores.
+    #[inline(always)]
+    pub fn finish<const CLUSTER: usize>(
+        &self,
+        wg: &mut WarpGroup,
+        (bias, residual): (AccRows, Packed<T, N>),
+        acc: Acc<N>,
+        out: ColumnsMut<T, N, CLUSTER>,
+    ) {
+        let (alpha, beta, activation) = (self.alpha, self.beta, Activation::new(self.activation));
+        // one store behind both: its code is long
+        let acc = if self.activation == SUM {
+            acc
+        } else {
+            acc.map_rows(
+                bias,
+                #[inline(always)]
+                |x, b| activation.apply(fma(alpha, x, b)),
+            )
+            .zip_packed(
+                &residual,
+                #[inline(always)]
+                |x, r| fma(beta, r, x),
+            )
+        };
+        out.store(wg, acc)
+    }
 }

@@ -15,12 +15,13 @@
 //! A and B need what the copy engine needs: a base and a row stride that are multiples of 16 bytes. So does C for
 //! [`staged`](fn@staged); [`direct`](fn@direct) writes any C.
 //!
-//! A kernel with an epilogue of one's own is the product and a closure between its sums and their store:
+//! A kernel with an epilogue of one's own is the product, something to fetch before it, and a closure for each element on its
+//! way to the store:
 //!
 //! ```
 //! use tilewright::prelude::*;
 //! use tilewright_kernels::gemm::epilogue::silu;
-//! use tilewright_kernels::gemm::ping_pong::{Stage, product};
+//! use tilewright_kernels::gemm::ping_pong::{Stage, product_with};
 //!
 //! /// C = silu(A B^T + bias)
 //! #[kernel(arch = "sm_90a", grid = persistent)]
@@ -28,16 +29,24 @@
 //! pub fn linear_silu(
 //!     cta: Cta<384, 2>,
 //!     #[shared] ring: Pipeline<Stage<bf16, 128>, 6>,
+//!     #[shared] staging: Staging<2, 2>,
 //!     #[shared] turns: Turns,
 //!     a: TmaTiles<bf16, 128, 64>,
 //!     b: TmaTiles<bf16, 128, 64>,
-//!     c: TilesMut<bf16, 256, 128, Grouped<8>>,
+//!     c: TmaTilesMut<bf16, 256, 128, Grouped<8>>,
 //!     bias: Tiles<bf16, 1, 128>,
 //! ) {
-//!     product(cta, ring, turns, a, b, c.plan(), c, |wg, (_, j), acc, out| {
-//!         let acc = acc.zip_columns(wg, bias.tile(0, j), |x, b| silu(x + b));
-//!         out.store(wg, acc)
-//!     })
+//!     product_with(
+//!         cta,
+//!         ring,
+//!         turns,
+//!         a,
+//!         b,
+//!         c.plan(),
+//!         c.through(staging),
+//!         |wg, (_, j), out| (out, wg.fetch_columns(bias.tile(0, j))),
+//!         |wg, _, acc, (out, bias)| out.store_zipped(wg, acc, &bias, |x, b| silu(x + b)),
+//!     )
 //! }
 //!
 //! tilewright::images!(none); // or what a build script compiled for the GPU
@@ -46,7 +55,7 @@
 
 use tilewright::prelude::*;
 
-use super::epilogue::fuse;
+use super::epilogue::{Activation, fuse};
 
 /// The tiles of one pipeline slot: this block's 128 rows of A, and the `BN` rows of B that the cluster shares.
 pub type Stage<T, const BN: usize> = (SharedTile<T, 128, 64>, Multicast<SharedTile<T, BN, 64>, 2>);
@@ -68,6 +77,38 @@ pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule,
     Width<BN>: Wgmma,
     O::Part<2>: Iterator<Item = ((u32, u32), R)> + Send,
 {
+    product_with(
+        cta,
+        ring,
+        turns,
+        a,
+        b,
+        plan,
+        c,
+        #[inline(always)]
+        |_, _, out| out,
+        finish,
+    )
+}
+
+/// As [`product`], with something to do before the products, which is waited for behind them: `begin` gets the place and the
+/// rows that `finish` would, and `finish` what it makes of them.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+pub fn product_with<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule, O: Output, R, Q>(
+    cta: Cta<384, 2>,
+    ring: Pipeline<Stage<T, BN>, STAGES>,
+    turns: Turns,
+    a: TmaTiles<T, 128, 64>,
+    b: TmaTiles<T, BN, 64>,
+    plan: Plan<S>,
+    c: O,
+    begin: impl Fn(&mut WarpGroup, (u32, u32), R) -> Q + Sync,
+    finish: impl Fn(&mut WarpGroup, (u32, u32), Acc<BN, 2>, Q) + Sync,
+) where
+    Width<BN>: Wgmma,
+    O::Part<2>: Iterator<Item = ((u32, u32), R)> + Send,
+{
     let steps = a.across();
     let rank = cta.rank();
     cta.ping_pong(
@@ -85,13 +126,15 @@ pub fn product<T: MmaElement, const BN: usize, const STAGES: usize, S: Schedule,
         #[inline(always)]
         |wg, baton, c| {
             for ((i, j), out) in c {
+                let at = (2 * i + rank, j);
+                let out = begin(wg, at, out);
                 let mut mma = wg.mma(Acc::<BN, 2>::zero());
                 let mut ring = baton.take(wg);
                 for _ in 0..steps {
                     mma.step(ring.next(), |(a, b)| (a.rows(), b.all()));
                 }
                 baton.give(wg, ring);
-                finish(wg, (2 * i + rank, j), mma.wait(), out);
+                finish(wg, at, mma.wait(), out);
             }
         },
     );
@@ -126,7 +169,7 @@ pub fn direct<T: MmaElement, O: AccElement>(
     product(cta, ring, turns, a, b, c.plan(), c, |wg, _, acc, out| out.store(wg, acc))
 }
 
-/// C = activation(alpha A B^T + bias) + beta R, C stored by the copy engine. An empty bias or residual R counts as zero.
+/// C = activation(alpha A B^T + bias), C stored by the copy engine. An empty bias counts as zero.
 #[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
 #[allow(clippy::too_many_arguments)]
 pub fn fused_staged<T: MmaElement>(
@@ -138,15 +181,56 @@ pub fn fused_staged<T: MmaElement>(
     b: TmaTiles<T, 128, 64>,
     c: TmaTilesMut<T, 256, 128, Grouped<8>>,
     bias: Tiles<T, 1, 128>,
-    residual: Tiles<T, 128, 128>,
+    alpha: f32,
+    activation: u32,
+) {
+    let activation = Activation::new(activation);
+    product_with(
+        cta,
+        ring,
+        turns,
+        a,
+        b,
+        c.plan(),
+        c.through(staging),
+        |wg, (_, j), out| (out, wg.fetch_columns(bias.tile(0, j))),
+        |wg, _, acc, (out, bias)| out.store_zipped(wg, acc, &bias, |x, b| activation.apply(fma(alpha, x, b))),
+    )
+}
+
+/// C = activation(alpha A B^T + bias) + beta R, or with `own` + beta C. R comes and C goes by the copy engine, through the
+/// same buffers. An empty bias counts as zero.
+#[kernel(arch = "sm_90a", grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
+#[allow(clippy::too_many_arguments)]
+pub fn fused_over<T: MmaElement>(
+    cta: Cta<384, 2>,
+    #[shared] ring: Pipeline<Stage<T, 128>, 5>,
+    #[shared] staging: Staging<2, 4>,
+    #[shared] turns: Turns,
+    a: TmaTiles<T, 128, 64>,
+    b: TmaTiles<T, 128, 64>,
+    c: TmaTilesMut<T, 256, 128, Grouped<8>>,
+    bias: Tiles<T, 1, 128>,
+    residual: TmaTiles<T, 64, 128>,
+    own: u32,
     alpha: f32,
     beta: f32,
     activation: u32,
 ) {
-    product(cta, ring, turns, a, b, c.plan(), c.through(staging), |wg, (i, j), acc, out| {
-        let acc = fuse(wg, acc, bias.tile(0, j), residual.tile(i, j), alpha, beta, activation);
-        out.store(wg, acc)
-    })
+    let activation = Activation::new(activation);
+    product_with(
+        cta,
+        ring,
+        turns,
+        a,
+        b,
+        c.plan(),
+        c.over(residual, own != 0, staging),
+        |wg, (_, j), out| (out.bring(wg), wg.fetch_columns(bias.tile(0, j))),
+        |wg, _, acc, (out, bias)| {
+            out.store_zipped(wg, acc, &bias, |x, b, r| fma(beta, r, activation.apply(fma(alpha, x, b))))
+        },
+    )
 }
 
 /// C = activation(alpha A B^T + bias) + beta R + keep C, C of any width, stride and alignment. What is multiplied

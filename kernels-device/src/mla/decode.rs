@@ -26,6 +26,17 @@ const LOW: f32 = -1e30;
 /// The logit of a key that does not exist.
 const MASKED: f32 = -1e33;
 
+/// How much larger (as a logarithm to base 2) than the maximum in use a logit may be.
+const SLACK: f32 = 8.0;
+
+/// The maximum to use after `old`, `new` being the largest logit of a block. It need not be the maximum: any number near it
+/// keeps exponentials and sums in range (these up to 2^8 times the number of keys, and all keep their precision). So it
+/// rises only where it must, and what was summed is seldom multiplied: the idea is FlashAttention-4's.
+#[inline(always)]
+fn raise(old: f32, new: f32) -> f32 {
+    if new > old + SLACK { new } else { old }
+}
+
 /// Which keys rows of a tile may see.
 #[derive(Clone, Copy)]
 struct Mask {
@@ -81,15 +92,15 @@ impl Mask {
     arch = "sm_90a",
     grid = persistent,
     faults(BAD_PAGE = "the page table names a page that does not exist"),
-    instances(bf16 = <bf16>, f16 = <f16>)
+    instances(bf16 = <bf16, 1>, f16 = <f16, 1>, bf16_two = <bf16, 2>, f16_two = <f16, 2>)
 )]
-pub fn paged<T: MmaElement>(
-    cta: Cta<384>,
+pub fn paged<T: MmaElement, const K: usize>(
+    cta: Cta<384, K>,
     #[shared] q_ring: Pipeline<SharedTile<T, 64, 512>, 1>,
-    #[shared] k0_left: Pipeline<SharedTile<T, 64, 256>, 1>,
-    #[shared] k0_right: Pipeline<SharedTile<T, 64, 320>, 1>,
-    #[shared] k1_left: Pipeline<SharedTile<T, 64, 256>, 1>,
-    #[shared] k1_right: Pipeline<SharedTile<T, 64, 320>, 1>,
+    #[shared] k0_left: Pipeline<Multicast<SharedTile<T, 64, 256>, K>, 1>,
+    #[shared] k0_right: Pipeline<Multicast<SharedTile<T, 64, 320>, K>, 1>,
+    #[shared] k1_left: Pipeline<Multicast<SharedTile<T, 64, 256>, K>, 1>,
+    #[shared] k1_right: Pipeline<Multicast<SharedTile<T, 64, 320>, K>, 1>,
     #[shared] p0_ring: Pipeline<SharedTile<T, 64, 64>, 1>,
     #[shared] p1_ring: Pipeline<SharedTile<T, 64, 64>, 1>,
     #[shared] stats0_ring: Pipeline<(SharedRow, SharedRow), 1>,
@@ -127,15 +138,23 @@ pub fn paged<T: MmaElement>(
                     let pages = table.list(request);
                     q_ring.fill(warp).load(warp, q.rows_from(request * rows + row_block * ROWS));
                     while first < stop {
-                        let (keys, ropes, left) = (kv.gather(pages, first), k_rope.gather(pages, first), stop - first);
-                        warp.fault_if(keys.lack(left.min(2 * BLOCK)), BAD_PAGE);
+                        let (keys, left) = (kv.gather(warp, pages, first), stop - first);
+                        let lack = keys.lack(warp, left.min(2 * BLOCK));
+                        warp.fault_if(lack, BAD_PAGE);
                         // in the order in which slots become free
                         k0_left.fill(warp).gather_rows(warp, keys.columns::<0, 256>(), left);
-                        k0_right.fill(warp).gather_rows(warp, keys.columns::<256, 256>().beside::<64, 320>(ropes), left);
-                        let (keys, ropes) = (kv.gather(pages, first + BLOCK), k_rope.gather(pages, first + BLOCK));
-                        let left = left.saturating_sub(BLOCK);
-                        k1_right.fill(warp).gather_rows(warp, keys.columns::<256, 256>().beside::<64, 320>(ropes), left);
-                        k1_left.fill(warp).gather_rows(warp, keys.columns::<0, 256>(), left);
+                        k0_right.fill(warp).gather_rows(
+                            warp,
+                            keys.columns::<256, 256>().beside::<_, _, 320>(&k_rope),
+                            left,
+                        );
+                        let (next, after) = (keys.after_64(warp), left.saturating_sub(BLOCK));
+                        k1_right.fill(warp).gather_rows(
+                            warp,
+                            next.columns::<256, 256>().beside::<_, _, 320>(&k_rope),
+                            after,
+                        );
+                        k1_left.fill(warp).gather_rows(warp, next.columns::<0, 256>(), after);
                         first += 2 * BLOCK;
                     }
                     request += 1;
@@ -171,16 +190,17 @@ pub fn paged<T: MmaElement>(
                         first += 2 * BLOCK;
 
                         // softmax on the running maximum, which the other warpgroup will raise
-                        let raised = max.max(s.row_max(wg));
+                        let raised = max.zip(s.row_max(wg), raise);
                         let shrink = max.zip(raised, |old, new| exp2(old - new));
+                        stats_out.fill(wg).store(wg, &(raised, shrink));
                         let p = s.map_rows(raised, |x, max| exp2(x - max));
                         let packed = p.pack::<T>();
-                        stats_out.fill(wg).store(wg, &(raised, shrink));
                         p_out.fill(wg).store(wg, &packed);
-                        sum = sum * shrink + p.row_sum(wg);
-                        o = o.map_rows(shrink, |x, s| x * s);
+                        o = o.scale_rows(wg, shrink);
                         let mut products = wg.mma_with(o, (packed, k));
                         products.multiply_packed(|(p, k)| (p, k.t()));
+                        // while the products run: nobody waits for it
+                        sum = sum * shrink + p.row_sum(wg);
                         o = products.wait();
 
                         // the other warpgroup has raised it: what was summed here is scaled by that
@@ -189,7 +209,7 @@ pub fn paged<T: MmaElement>(
                         max = stats.0.read(wg);
                         drop(stats);
                         sum = sum * shrink;
-                        o = o.map_rows(shrink, |x, s| x * s);
+                        o = o.scale_rows(wg, shrink);
                         let mut products = wg.mma_with(o, (p_in.next(), k1_left.next()));
                         products.multiply(|(p, k)| (p.rows(), k.t()));
                         o = products.wait();
@@ -209,7 +229,7 @@ pub fn paged<T: MmaElement>(
                         out.store(wg, o);
                         lse.store_rows(wg, log.map(|x| x * core::f32::consts::LN_2));
                     } else if let Some((part, lse)) = parts_left.claim_with_rows(ticket, 2 * ticket + whole as u32) {
-                        part.store(wg, o);
+                        part.first_rows(rows.saturating_sub(row_block * ROWS)).store(wg, o);
                         lse.store_rows(wg, log);
                     }
                     request += 1;
@@ -246,23 +266,23 @@ pub fn paged<T: MmaElement>(
                         let stats = stats_in.next();
                         let (max, before) = (stats.0.read(wg), stats.1.read(wg));
                         drop(stats);
-                        o = o.map_rows(before, |x, s| x * s);
+                        o = o.scale_rows(wg, before);
                         let mut products = wg.mma_with(o, (p_in.next(), k0_right.next()));
                         products.multiply(|(p, k)| (p.rows(), k.columns::<0, 256>().t()));
                         let s = mask.scale(s, first, scale);
                         first += 2 * BLOCK;
-                        let raised = max.max(s.row_max(wg));
+                        let raised = max.zip(s.row_max(wg), raise);
                         let shrink = max.zip(raised, |old, new| exp2(old - new));
+                        stats_out.fill(wg).store(wg, &(raised, shrink));
                         let p = s.map_rows(raised, |x, max| exp2(x - max));
                         let packed = p.pack::<T>();
-                        stats_out.fill(wg).store(wg, &(raised, shrink));
                         p_out.fill(wg).store(wg, &packed);
-                        sum = sum * before * shrink + p.row_sum(wg);
                         o = products.wait();
 
-                        o = o.map_rows(shrink, |x, s| x * s);
+                        o = o.scale_rows(wg, shrink);
                         let mut products = wg.mma_with(o, (packed, k));
                         products.multiply_packed(|(p, k)| (p, k.columns::<0, 256>().t()));
+                        sum = sum * before * shrink + p.row_sum(wg);
                         o = products.wait();
                     }
 
@@ -277,7 +297,7 @@ pub fn paged<T: MmaElement>(
                     if let Some(out) = right.claim(ticket, request * row_blocks + row_block) {
                         out.store(wg, o);
                     } else if let Some(part) = parts_right.claim(ticket, 2 * ticket + whole as u32) {
-                        part.store(wg, o);
+                        part.first_rows(rows.saturating_sub(row_block * ROWS)).store(wg, o);
                     }
                     request += 1;
                 }

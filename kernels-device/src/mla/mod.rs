@@ -13,6 +13,8 @@ pub const BLOCK: u32 = 64;
 pub const ROWS: u32 = 64;
 /// Words of a part in a plan: first request, its first key, last request, the key after its last.
 pub const PART_WORDS: u32 = 4;
+/// Words of a cut request in a plan: its number, the first part that works on it, the last.
+pub const CUT_WORDS: u32 = 3;
 
 /// Some blocks of one request: what is worked on at a time.
 #[derive(Clone, Copy)]

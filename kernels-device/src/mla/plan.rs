@@ -30,17 +30,20 @@ fn put<'a>(cta: &mut Cta<'_, 32>, table: &mut impl Iterator<Item = ((u32, u32), 
 ///
 /// Requests follow each other, and a part takes blocks until it has its share; so a request is cut where a part is full.
 /// Cuts are at even blocks, as the warpgroups work on blocks in pairs. `parts` gets the first request of each part, its
-/// first key, the last request and the key after its last; `owners` the one part that does a request, or [`NOBODY`];
-/// `ranges` the first and the last part that work on it. `summary` gets the number of parts in use.
+/// first key, the last request and the key after its last; `owners` the one part that does a request, or [`NOBODY`].
+/// `cuts` gets, for each request that several parts work on, its number, the first of them and the last; `joins`, for each
+/// request, where it stands there, or [`NOBODY`]. `summary` gets the number of parts in use, `cut_count` that of cut requests.
 ///
 /// One block: the walk is short, and made once for all layers.
 #[kernel]
 pub fn plan(
     mut cta: Cta<32>,
     summary: TilesMut<u32, 1, 1>,
+    cut_count: TilesMut<u32, 1, 1>,
     parts: TilesMut<u32, 1, 1>,
     owners: TilesMut<u32, 1, 1>,
-    ranges: TilesMut<u32, 1, 1>,
+    joins: TilesMut<u32, 1, 1>,
+    cuts: TilesMut<u32, 1, 1>,
     lengths: Tiles<i32, 1, 1>,
     capacity: u32,
 ) {
@@ -54,8 +57,9 @@ pub fn plan(
     // a cut costs a request's price once more; a part that is cut takes that much more than its share of the total, and one
     // that ends before a request that it has no room for takes that much less
     let share = total.div_ceil(count.max(1)).saturating_add(REQUEST_COST);
-    let (mut words, mut owners, mut ranges) = (parts.into_iter(), owners.into_iter(), ranges.into_iter());
-    let (mut request, mut done, mut first_part, mut used) = (0, 0, 0, 0);
+    let (mut words, mut owners) = (parts.into_iter(), owners.into_iter());
+    let (mut joins, mut cuts) = (joins.into_iter(), cuts.into_iter());
+    let (mut request, mut done, mut first_part, mut used, mut cut) = (0, 0, 0, 0, 0);
     let mut part = 0;
     while part < count {
         let mut left = if part + 1 == count { u32::MAX } else { share };
@@ -81,8 +85,14 @@ pub fn plan(
             (last, end, empty) = (request, keys, false);
             let whole = done == 0;
             put(&mut cta, &mut owners, if whole { part } else { NOBODY });
-            put(&mut cta, &mut ranges, if whole { part } else { first_part });
-            put(&mut cta, &mut ranges, part);
+            put(&mut cta, &mut joins, if whole { NOBODY } else { cut });
+            if !whole {
+                // a part ends one cut request at most: there are no more of them than parts
+                put(&mut cta, &mut cuts, request);
+                put(&mut cta, &mut cuts, first_part);
+                put(&mut cta, &mut cuts, part);
+                cut += 1;
+            }
             (request, done) = (request + 1, 0);
         }
         put(&mut cta, &mut words, if empty { 1 } else { begin_request });
@@ -92,9 +102,8 @@ pub fn plan(
         used += !empty as u32;
         part += 1;
     }
-    for (_, summary) in summary {
-        summary.set(&mut cta, used);
-    }
+    put(&mut cta, &mut summary.into_iter(), used);
+    put(&mut cta, &mut cut_count.into_iter(), cut);
 }
 
 /// Below every base-2 log of a sum.
@@ -102,66 +111,71 @@ const LOW: f32 = -1e30;
 
 /// Joins the pieces of requests that several parts worked on; what one part did alone is left as it is.
 ///
-/// `parts` and `part_lse` (to base 2) are what the decoding kernel left there, two tiles of `height` rows (a multiple of 4) a
-/// ticket; `ranges` is the plan's. `rows` is the number of rows of a request. Four pieces are on their way at a time; they are joined in their order.
+/// `parts` and `part_lse` (to base 2) are what the decoding kernel left there, two tiles of `height` rows a ticket of its own;
+/// `cut_count` and `cuts` are the plan's. A ticket of this kernel is a row of a cut request: `cut * rows + row`, `rows` being
+/// those of a request. Eight pieces are on their way at a time; they are joined in their order.
 #[kernel(grid = persistent, instances(bf16 = <bf16>, f16 = <f16>))]
 pub fn combine<T: Element<Value = f32>>(
-    mut cta: Cta<256>,
-    out: TilesMut<T, 4, 512>,
-    lse: TilesMut<f32, 4, 512>,
-    parts: Tiles<f32, 4, 512>,
-    part_lse: Tiles<f32, 4, 1>,
-    ranges: Tiles<u32, 1, 1>,
+    mut cta: Cta<128>,
+    out: OwnedTiles<T, 1, 512>,
+    parts: Tiles<f32, 1, 512>,
+    part_lse: Tiles<f32, 1, 1>,
+    cut_count: Tiles<u32, 1, 1>,
+    cuts: Tiles<u32, 1, 1>,
     rows: u32,
     height: u32,
 ) {
-    let blocks_of = |rows: u32| rows.checked_div(height).unwrap_or(0);
-    let (row_blocks, down) = (blocks_of(rows.saturating_add(height).saturating_sub(1)), rows.div_ceil(4));
-    let count = (blocks_of(parts.rows()) / 2).checked_div(row_blocks).unwrap_or(0);
-    for (((i, _), out), (_, lse)) in out.into_iter().zip(lse) {
-        let request = i.checked_div(down).unwrap_or(0);
-        let row = (i - request * down) * 4;
-        let (first, last) = (ranges.element(&mut cta, request, 0), ranges.element(&mut cta, request, 1));
-        if first >= last {
-            continue;
+    // a height of 0 says nothing
+    let block_of = |row: u32| row.checked_div(height).unwrap_or(0);
+    let row_blocks = block_of(rows.saturating_add(height).saturating_sub(1));
+    // two tiles a ticket
+    let count = (block_of(parts.rows()) / 2).checked_div(row_blocks).unwrap_or(0);
+    let used = cut_count.element(&mut cta, 0, 0);
+    for claim in out.claims() {
+        let cut = claim.ticket().checked_div(rows).unwrap_or(0);
+        if cut >= used {
+            break;
         }
-        let end = last.saturating_add(1).min(count);
+        let row = claim.ticket() - cut * rows;
+        // all at once: they lie side by side
+        let (request, first) = (cuts.element(&mut cta, cut, 0), cuts.element(&mut cta, cut, 1));
+        let end = cuts.element(&mut cta, cut, 2).saturating_add(1).min(count);
+        let Some((out, lse)) = claim.tile(request.saturating_mul(rows).saturating_add(row)) else {
+            continue;
+        };
         // the first piece is in its ticket's second tile; past the last there is nothing
         let at = |part: u32| {
-            let block = blocks_of(row);
+            let block = block_of(row);
             let tile = 2 * (part * row_blocks + block) + (part == first) as u32;
-            if part < end { (tile * height + row - block * height) / 4 } else { u32::MAX }
+            if part < end { tile * height + row - block * height } else { u32::MAX }
         };
         let mut acc = cta.load(parts.tile(u32::MAX, 0));
-        let (mut max, mut sum) = (acc.map(|_| LOW), acc.map(|_| 0.0));
+        let (mut max, mut sum) = (LOW, 0.0);
         let mut part = first;
-        while part < end {
-            let (a, b, c, d) = (at(part), at(part + 1), at(part + 2), at(part + 3));
-            let (oa, ob) = (cta.load(parts.tile(a, 0)), cta.load(parts.tile(b, 0)));
-            let (oc, od) = (cta.load(parts.tile(c, 0)), cta.load(parts.tile(d, 0)));
-            let la = cta.load_column_like(&acc, part_lse.tile(a, 0));
-            let lb =
-                cta.load_column_like(&acc, part_lse.tile(b, 0)).map(|x| if part + 1 < end { x } else { 2.0 * LOW });
-            let lc =
-                cta.load_column_like(&acc, part_lse.tile(c, 0)).map(|x| if part + 2 < end { x } else { 2.0 * LOW });
-            let ld =
-                cta.load_column_like(&acc, part_lse.tile(d, 0)).map(|x| if part + 3 < end { x } else { 2.0 * LOW });
-            let greater = |x: f32, y: f32| x.max(y);
-            let raised = max.zip(&la, greater).zip(&lb, greater).zip(&lc.zip(&ld, greater), greater);
-            let shrink = max.zip(&raised, |old, new| exp2(old - new));
-            let share = |log: f32, max: f32| exp2(log - max);
-            let (wa, wb) = (la.zip(&raised, share), lb.zip(&raised, share));
-            let (wc, wd) = (lc.zip(&raised, share), ld.zip(&raised, share));
-            let (add, times) = (|x: f32, y: f32| x + y, |x: f32, y: f32| x * y);
-            acc = acc.zip(&shrink, times).zip(&oa.zip(&wa, times), add).zip(&ob.zip(&wb, times), add);
-            acc = acc.zip(&oc.zip(&wc, times), add).zip(&od.zip(&wd, times), add);
-            sum = sum.zip(&shrink, times).zip(&wa, add).zip(&wb, add).zip(&wc, add).zip(&wd, add);
-            max = raised;
-            part += 4;
+        // straight-line: an array of pieces would not stay in registers
+        macro_rules! eight {
+            ($($piece:ident $log:ident $i:literal),*) => {
+                $(
+                    let row = at(part + $i);
+                    let $log = if part + $i < end { part_lse.element(&mut cta, row, 0) } else { 2.0 * LOW };
+                    let $piece = cta.load(parts.tile(row, 0));
+                )*
+                let raised = max;
+                $(let raised = raised.max($log);)*
+                let shrink = exp2(max - raised);
+                (sum, acc, max) = (sum * shrink, acc.map(|x| x * shrink), raised);
+                $(
+                    let share = exp2($log - raised);
+                    (sum, acc) = (sum + share, acc.zip(&$piece, |x, o| x + o * share));
+                )*
+            };
         }
-        let joined = acc.zip(&sum, |o, s| if s > 0.0 { o * reciprocal(s) } else { 0.0 });
-        out.store(&mut cta, &joined);
-        let log = max.zip(&sum, |m, s| (m + log2(s)) * core::f32::consts::LN_2);
-        lse.store(&mut cta, &log);
+        while part < end {
+            eight!(a la 0, b lb 1, c lc 2, d ld 3, e le 4, f lf 5, g lg 6, h lh 7);
+            part += 8;
+        }
+        let share = if sum > 0.0 { reciprocal(sum) } else { 0.0 };
+        out.store(&mut cta, &acc.map(|x| x * share));
+        lse.set(&mut cta, (max + log2(sum)) * core::f32::consts::LN_2);
     }
 }

@@ -1,13 +1,14 @@
 //! Over the channels of each position: `x` and `y` are stacks of matrices of channels by positions, positions adjacent.
 //! Weight and bias are columns.
 
-use super::{factor, fused as at_once};
+use super::{Norm, scaled};
+use crate::gated::silu;
 use tilewright::prelude::*;
 
 macro_rules! kernels {
     (; halves [$($half:tt)*] singles [$($single:tt)*]) => {
-        /// At most `M` channels, `N` positions a block.
-        #[kernel(min_blocks = BLOCKS, instances([<f16>, <bf16>] x [$($half)*], [<f32>] x [$($single)*]))]
+        /// At most `M` channels, `N` positions a block. Without SiLU if `active` is 0.
+        #[kernel(grid = one_tile, min_blocks = BLOCKS, instances([<f16>, <bf16>] x [$($half)*], [<f32>] x [$($single)*]))]
         pub fn fused<
             T: Element<Value = f32>,
             const M: usize,
@@ -24,16 +25,18 @@ macro_rules! kernels {
             y: TilesMut<T, M, N>,
             eps: f32,
             clamped: u32,
+            active: u32,
         ) {
-            let size = x.rows() as f32;
-            for ((i, j), y) in y {
-                let x = cta.fetch_columns(x.tile(i, j));
-                let sum = x.column_sum_of(&mut cta, &mut sums, |x| x * x);
-                let factors = sum.map(|sum| factor(sum, size, eps, clamped));
-                let columns = (w.tile(0, 0), b.tile(0, 0));
-                let active = x.combine_columns(&mut cta, columns, &factors, at_once);
-                y.stream(&mut cta, &active);
-            }
+            let norm = Norm::of(x.rows(), eps, clamped);
+            let Some(((i, j), y)) = y.single() else { return };
+            let x = cta.fetch_columns(x.tile(i, j));
+            let factors = x.column_squares(&mut cta, &mut sums).map(|sum| norm.factor(sum));
+            let (w, b) = (cta.load_column_as(w.tile(0, 0)), cta.load_column_as(b.tile(0, 0)));
+            let normed = x.combine_columns((&w, &b), &factors, |x, wb, factor| {
+                let x = scaled(x, wb, factor);
+                if active == 0 { x } else { silu(x) }
+            });
+            y.stream(&mut cta, &normed);
         }
     };
 }
@@ -45,8 +48,8 @@ macro_rules! __rms_silu_channel_tiles {
     ($then:ident! { $($arguments:tt)* }) => {
         $then! {
             $($arguments)*;
-            halves [<96, 64, 256, 512, 3>, <192, 64, 256, 512, 2>, <384, 64, 512, 1024, 1>, <1024, 32, 512, 512, 1>]
-            singles [<96, 32, 256, 256, 3>, <192, 32, 256, 256, 3>, <384, 32, 512, 512, 1>, <1024, 16, 512, 256, 1>]
+            halves [<96, 64, 128, 256, 7>, <192, 64, 256, 512, 3>, <384, 32, 256, 256, 3>, <1024, 32, 512, 512, 1>]
+            singles [<96, 32, 128, 128, 8>, <192, 32, 256, 256, 4>, <384, 16, 256, 128, 4>, <1024, 16, 512, 256, 1>]
         }
     };
 }

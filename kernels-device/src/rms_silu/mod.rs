@@ -28,21 +28,44 @@ use tilewright::prelude::*;
 
 use crate::gated::silu;
 
-/// What a row's, or a position's, elements are multiplied by.
-#[inline(always)]
-fn factor(sum: f32, size: f32, eps: f32, clamped: u32) -> f32 {
-    if clamped == 0 {
-        rsqrt(sum * reciprocal(size) + eps)
-    } else {
-        let norm = sqrt(sum);
-        sqrt(size) * reciprocal(if norm < eps { eps } else { norm })
+/// What a row's, or a position's, elements are multiplied by, as a function of the sum of their squares without a branch:
+/// `last min(1 / sqrt(sum first + eps), most)`.
+#[derive(Clone, Copy)]
+struct Norm {
+    first: f32,
+    eps: f32,
+    most: f32,
+    last: f32,
+}
+
+impl Norm {
+    #[inline(always)]
+    fn of(size: u32, eps: f32, clamped: u32) -> Self {
+        let size = size as f32;
+        if clamped == 0 {
+            Norm { first: reciprocal(size), eps, most: f32::INFINITY, last: 1.0 }
+        } else {
+            Norm { first: 1.0, eps: 0.0, most: reciprocal(eps), last: sqrt(size) }
+        }
     }
+    #[inline(always)]
+    fn factor(self, sum: f32) -> f32 {
+        let factor = rsqrt(fma(sum, self.first, self.eps));
+        // a comparison that is false of NaN, which so is kept
+        self.last * if factor > self.most { self.most } else { factor }
+    }
+}
+
+/// The norm alone.
+#[inline(always)]
+fn scaled(x: f32, (w, b): (f32, f32), factor: f32) -> f32 {
+    fma(x, factor * w, b)
 }
 
 /// All at once.
 #[inline(always)]
-fn fused(x: f32, (w, b): (f32, f32), factor: f32) -> f32 {
-    silu(x * (factor * w) + b)
+fn fused(x: f32, wb: (f32, f32), factor: f32) -> f32 {
+    silu(scaled(x, wb, factor))
 }
 
 /// Step by step, every result rounded to `T`:
@@ -55,20 +78,26 @@ impl Steps {
     fn round<T: Element<Value = f32>>(x: f32) -> f32 {
         T::from_value(x).to_value()
     }
+    /// `x / y` as it is rounded to `T`. The quotients of elements of 16 bits need not be exact in the last bit of `f32` wherever
+    /// they lie.
+    #[inline(always)]
+    fn divided<T: Element<Value = f32>>(x: f32, y: f32, inverse: f32) -> f32 {
+        if size_of::<T>() == 2 { quotient(x, y, inverse) } else { x / y }
+    }
     /// What is summed of an element.
     #[inline(always)]
-    fn square<T: Element<Value = f32>>(x: f32, clamped: u32) -> f32 {
-        if clamped == 0 { Self::round::<T>(x * x) } else { x * x }
+    fn square<T: Element<Value = f32>>(x: f32, clamped: bool) -> f32 {
+        if clamped { x * x } else { Self::round::<T>(x * x) }
     }
     /// The steps from the sum to the value that elements are multiplied, or divided, by.
     #[inline(always)]
-    fn factor<T: Element<Value = f32>>(sum: f32, size: f32, eps: f32, clamped: u32) -> f32 {
-        if clamped == 0 {
-            let mean = Self::round::<T>(sum / size);
-            Self::round::<T>(1.0 / sqrt(Self::round::<T>(mean + eps)))
-        } else {
+    fn factor<T: Element<Value = f32>>(sum: f32, size: f32, eps: f32, clamped: bool) -> f32 {
+        if clamped {
             let norm = Self::round::<T>(sqrt(sum));
             Self::round::<T>(if norm < eps { eps } else { norm })
+        } else {
+            let mean = Self::round::<T>(sum / size);
+            Self::round::<T>(1.0 / sqrt(Self::round::<T>(mean + eps)))
         }
     }
     /// The steps from an element on.
@@ -76,18 +105,29 @@ impl Steps {
     fn element<T: Element<Value = f32>>(
         x: f32,
         (w, b): (f32, f32),
-        factor: f32,
+        (factor, inverse): (f32, f32),
         root: f32,
-        clamped: u32,
+        clamped: bool,
         biased: u32,
     ) -> f32 {
-        let x = if clamped == 0 {
-            Self::round::<T>(x * factor)
+        let x = if clamped {
+            Self::round::<T>(Self::round::<T>(Self::divided::<T>(x, factor, inverse)) * root)
         } else {
-            Self::round::<T>(Self::round::<T>(x / factor) * root)
+            Self::round::<T>(x * factor)
         };
         let x = Self::round::<T>(x * w);
         let x = if biased == 0 { x } else { Self::round::<T>(x + b) };
-        x / (1.0 + exp(-x))
+        Self::silu::<T>(x)
+    }
+    /// The last step. For `bf16` a product with a reciprocal does: of every one of its 65,536 elements the result, rounded, is
+    /// the same (as `gpu --check` looks at); for `f16` it is not of all.
+    #[inline(always)]
+    fn silu<T: Element<Value = f32>>(x: f32) -> f32 {
+        let denominator = 1.0 + exp(-x);
+        match T::DTYPE {
+            DType::BF16 => x * reciprocal(denominator),
+            DType::F16 => quotient(x, denominator, inverse(denominator)),
+            _ => x / denominator,
+        }
     }
 }

@@ -16,7 +16,7 @@ pub fn plain<T: Element<Value = f32>, W: Element<Value = f32>>(
     let inverse_width = reciprocal(x.cols() as f32);
     let Some((i, y)) = y.single() else { return };
     let x = cta.fetch(x.part::<16384, 1024, 4>(&cta, i));
-    let sum = x.row_sum_of(&mut cta, |x| x * x).cluster_sum(&mut cta);
+    let sum = x.row_squares(&mut cta).cluster_sum(&mut cta);
     let factors = sum.map(|sum| rsqrt(sum * inverse_width + eps));
     let w = w.part(&cta, 0);
     let normed = x.combine_row(&mut cta, w, &factors, |x, w, s| scale(x, w, s, offset));

@@ -2,11 +2,13 @@
 //!
 //! | kernel | reduced dimension | tile | threads |
 //! |---|---|---|---|
-//! | [`rows::plain`](fn@rows::plain), [`rows::residual`](fn@rows::residual) | columns, at most 32768 (`f32`: 16384) | [one for each width](crate::tiles) | 128-1024 |
+//! | [`rows::plain`](fn@rows::plain), [`rows::residual`](fn@rows::residual) | columns, at most 32768 (`f32`: 16384) | [one for each power of two](crate::tiles) | 128-1024 |
 //! | [`long::plain`](fn@long::plain) | columns, at most 65536 (`f32`: 32768), all accesses of 16 bytes | 1 x 65536, 1 x 32768 | 1024 |
 //! | [`clusters::plain`](fn@clusters::plain) | columns of `f32`, at most 65536, by four blocks of a cluster | 1 x 65536 | 1024 |
+//! | [`quantised::by_rows`](fn@quantised::by_rows), [`quantised::by_groups`](fn@quantised::by_groups) | columns, at most 8192, to `e4m3` | 8 x 256 and so on | 128-512 |
 //! | [`wide::plain`](fn@wide::plain), [`wide::residual`](fn@wide::residual) | columns, any number | 1 x 8192 or 1 x 4096, in two passes | 512; 256 |
-//! | [`channels::channels`](fn@channels::channels) | rows of each slab, as many as a tile has | 256 or 1024 x 64 bytes | 256; 512 |
+//!
+//! Over the channels of each position: [`rms_silu::channels`](mod@crate::rms_silu::channels), without SiLU.
 //!
 //! Sums are of `f32` squares; one rounding, at the store. In the residual forms the norm is that of `r' = x + r`, which
 //! is rounded to the element type, takes the place of `r`, and is what the norm sees. The offset is 0, or 1 for weights
@@ -24,27 +26,16 @@
 //!
 //! Disjointness: outputs hand each tile, part or strip to one block.
 
-pub mod channels;
 pub mod clusters;
 pub mod long;
+pub mod quantised;
 pub mod rows;
 pub mod wide;
 
 use tilewright::layout::Chunks;
 use tilewright::prelude::*;
 
-/// The factors that bring the mean square of each row to 1, for kernels with a form of their own.
-#[inline(always)]
-pub fn row_factors<const M: usize, const N: usize, const THREADS: usize, C: Chunks>(
-    cta: &mut Cta<THREADS>,
-    x: &Tile<f32, M, N, ByRows<THREADS, C>>,
-    inverse_width: f32,
-    eps: f32,
-) -> PerRow<f32, M, THREADS> {
-    x.map(|x| x * x).row_sum(cta).map(|sum| rsqrt(sum * inverse_width + eps))
-}
-
-/// As [`row_factors`], of rows that are kept as elements.
+/// The factors that bring the mean square of each row to 1.
 #[inline(always)]
 pub fn factors_of<T: Element<Value = f32>, const M: usize, const N: usize, const THREADS: usize, C: Chunks>(
     cta: &mut Cta<THREADS>,
@@ -52,7 +43,7 @@ pub fn factors_of<T: Element<Value = f32>, const M: usize, const N: usize, const
     inverse_width: f32,
     eps: f32,
 ) -> PerRow<f32, M, THREADS> {
-    x.row_sum_of(cta, |x| x * x).map(|sum| rsqrt(sum * inverse_width + eps))
+    x.row_squares(cta).map(|sum| rsqrt(sum * inverse_width + eps))
 }
 
 /// An element times its weight and its row's factor. These two first: what needs the weight can not be computed before

@@ -5,10 +5,11 @@ use crate::tiles::registers_for;
 use tilewright::prelude::*;
 
 macro_rules! kernels {
-    (; halves [$($half:tt)*] singles [$($single:tt)*]) => {
+    (; halves [$($half:tt)*] singles [$($single:tt)*] mixed [$($mixed:tt)*]) => {
         /// Rows of at most `N` columns, `M` a block.
         #[kernel(grid = one_tile, min_blocks = BLOCKS, instances(
-            [<f16, f16>, <bf16, bf16>, <f16, f32>, <bf16, f32>] x [$($half)*],
+            [<f16, f16>, <bf16, bf16>] x [$($half)*],
+            [<f16, f32>, <bf16, f32>] x [$($mixed)*],
             [<f32, f32>] x [$($single)*],
         ))]
         pub fn plain<
@@ -42,7 +43,8 @@ macro_rules! kernels {
 
         /// As [`plain`](fn@plain), of `x + r`, which takes the place of `r`.
         #[kernel(grid = one_tile, min_blocks = BLOCKS, instances(
-            [<f16, f16>, <bf16, bf16>, <f16, f32>, <bf16, f32>] x [$($half)*],
+            [<f16, f16>, <bf16, bf16>] x [$($half)*],
+            [<f16, f32>, <bf16, f32>] x [$($mixed)*],
             [<f32, f32>] x [$($single)*],
         ))]
         pub fn residual<
@@ -82,4 +84,4 @@ macro_rules! kernels {
         }
     };
 }
-crate::__row_tiles!(kernels! {});
+crate::__light_row_tiles!(kernels! {});

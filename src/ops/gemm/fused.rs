@@ -2,10 +2,11 @@
 
 use tilewright_core::element::Element;
 use tilewright_core::schedule::Grouped;
+use tilewright_core::view::Tiles;
 use tilewright_host::{Error, Launch, Named, Result, Stream, Tensor, TensorView, TensorViewMut};
-use tilewright_kernels::gemm::{decode, epilogue, ping_pong};
+use tilewright_kernels::gemm::{epilogue, ping_pong};
 
-use super::{Factor, In, Out, bulk, extents};
+use super::{Factor, In, Out, bulk, bulk_reads, extents};
 
 /// What happens to every element of a sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +99,40 @@ pub fn gemm_fused<T: Factor>(
     if k == 0 { in_two_steps(stream, a, b, c, e) } else { T::fused(stream, a, b, c, e) }
 }
 
+/// An epilogue as the kernels with exchanged operands take it: views are empty where there is nothing.
+pub(super) struct Finish<'a, T: Element> {
+    pub bias: Tiles<'a, T, 1, 64>,
+    pub residual: TensorView<'a, T, 2>,
+    /// What C holds takes the residual's place.
+    pub own: bool,
+    pub alpha: f32,
+    pub beta: f32,
+    pub activation: u32,
+}
+
+impl<'a, T: Element> Finish<'a, T> {
+    /// The sums as they are. `any` is a view of the same device.
+    pub fn nothing(any: TensorView<'a, T, 2>) -> Result<Self> {
+        let residual = any.rows(0..0)?;
+        let bias = residual.tiles().arg("bias")?;
+        Ok(Finish { bias, residual, own: false, alpha: 1.0, beta: 0.0, activation: epilogue::SUM })
+    }
+    /// An epilogue that does not have both a residual and a part of what C holds.
+    pub fn of(e: &Epilogue<'a, T>, any: TensorView<'a, T, 2>) -> Result<Self> {
+        let mut f = Finish { alpha: e.alpha, activation: e.activation.code(), ..Finish::nothing(any)? };
+        if let Some(bias) = e.bias {
+            f.bias = bias.tiles().arg("bias")?;
+        }
+        if let Some((beta, residual)) = e.residual {
+            (f.beta, f.residual) = (beta, residual);
+        }
+        if e.keep != 0.0 {
+            (f.beta, f.own) = (e.keep, true);
+        }
+        Ok(f)
+    }
+}
+
 /// Factors, and views that are empty where there is nothing.
 macro_rules! parts {
     ($e:ident, $a:ident) => {{
@@ -141,20 +176,6 @@ macro_rules! bias {
     };
 }
 
-macro_rules! decode {
-    (
-        <$t:ty, $rows:literal, $tokens:literal, $stages:literal, $split:literal, $groups:literal, $threads:literal>,
-        ($s:ident, $a:ident, $b:ident, $c:ident, $e:ident, $nothing:ident, $residual:ident, $beta:ident, $code:ident)
-    ) => {{
-        let (a, b, c) = ($a.tma_tiles().arg("a")?, $b.tma_tiles().arg("b")?, $c.tiles_mut().arg("c")?);
-        let (bias, residual) = (bias!($e, $nothing), $residual.tiles().arg("residual")?);
-        decode::fused::<$t, $rows, $tokens, 64, $stages, $split, $groups, $threads>::launch_on_gpu(
-            $s,
-            (a, b, c, bias, residual, $e.alpha, $beta, $e.keep, $code),
-        )
-    }};
-}
-
 macro_rules! fused_hopper {
     ($t:ty) => {
         impl FusedHopper for $t {
@@ -166,30 +187,32 @@ macro_rules! fused_hopper {
                 mut c: Out<'_, $t>,
                 e: &Epilogue<'_, $t>,
             ) -> Result<()> {
-                let (nothing, residual, beta) = parts!(e, a);
-                let ([m, n], code) = (c.extents(), e.activation.code());
-                // wide enough that one block a tile fills the device
-                let wide = n.div_ceil(128) >= 100;
-                match m {
-                    ..=16 if wide => decode!(<$t, 128, 16, 11, 1, 2, 384>, (s, a, b, c, e, nothing, residual, beta, code)),
-                    ..=16 => decode!(<$t, 64, 16, 20, 2, 1, 256>, (s, a, b, c, e, nothing, residual, beta, code)),
-                    ..=64 if wide => decode!(<$t, 128, 64, 8, 1, 2, 384>, (s, a, b, c, e, nothing, residual, beta, code)),
-                    ..=64 => decode!(<$t, 128, 64, 8, 2, 2, 384>, (s, a, b, c, e, nothing, residual, beta, code)),
-                    ..=256 => decode!(<$t, 128, 128, 5, 2, 2, 384>, (s, a, b, c, e, nothing, residual, beta, code)),
-                    _ if e.keep == 0.0 && bulk(&mut c) => {
-                        let (a, b) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?);
-                        let c = c.tma_tiles_mut().arg("c")?.schedule(Grouped::<8>);
-                        let residual = residual.tiles().arg("residual")?;
-                        ping_pong::fused_staged::<$t>::launch_on_gpu(s, (a, b, c, bias!(e, nothing), residual, e.alpha, beta, code))
-                    }
-                    _ => {
-                        let (a, b) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?);
-                        let c = c.tiles_mut().arg("c")?.schedule(Grouped::<8>);
-                        let residual = residual.tiles().arg("residual")?;
-                        let args = (a, b, c, bias!(e, nothing), residual, e.alpha, beta, e.keep, code);
-                        ping_pong::fused_direct::<$t>::launch_on_gpu(s, args)
-                    }
+                let ((nothing, residual, beta), whole) = (parts!(e, a), a);
+                let code = e.activation.code();
+                let (a, b) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?);
+                let staged = bulk(&mut c);
+                if staged && e.keep == 0.0 && e.residual.is_none() {
+                    let c = c.tma_tiles_mut().arg("c")?.schedule(Grouped::<8>);
+                    return ping_pong::fused_staged::<$t>::launch_on_gpu(
+                        s,
+                        (a, b, c, bias!(e, nothing), e.alpha, code),
+                    );
                 }
+                // A matrix that C meets comes by the copy engine, if it is one and the copy engine can read it.
+                let own = e.keep != 0.0 && e.residual.is_none();
+                // what is not read may be any view: A
+                let met = if own { Some(whole) } else { e.residual.map(|(_, r)| r).filter(|_| e.keep == 0.0) };
+                if let Some(met) = met.filter(|r| staged && bulk_reads(r)) {
+                    let c = c.tma_tiles_mut().arg("c")?.schedule(Grouped::<8>);
+                    let met = met.tma_tiles().arg("residual")?;
+                    let beta = if own { e.keep } else { beta };
+                    let args = (a, b, c, bias!(e, nothing), met, own.into(), e.alpha, beta, code);
+                    return ping_pong::fused_over::<$t>::launch_on_gpu(s, args);
+                }
+                let c = c.tiles_mut().arg("c")?.schedule(Grouped::<8>);
+                let residual = residual.tiles().arg("residual")?;
+                let args = (a, b, c, bias!(e, nothing), residual, e.alpha, beta, e.keep, code);
+                ping_pong::fused_direct::<$t>::launch_on_gpu(s, args)
             }
         }
     };

@@ -6,9 +6,9 @@ use tilewright_core::backend::MmaElement;
 use tilewright_core::element::{DType, Element, bf16, f16};
 use tilewright_core::schedule::Grouped;
 use tilewright_host::{Device, Error, Launch, Named, Result, Stream, TensorView, TensorViewMut};
-use tilewright_kernels::gemm::decode::{per_tile, persistent};
+use tilewright_kernels::gemm::decode::{per_tile, persistent, plain};
 use tilewright_kernels::gemm::finish::finish;
-use tilewright_kernels::gemm::{hopper, ping_pong, portable};
+use tilewright_kernels::gemm::{epilogue, hopper, ping_pong, portable};
 
 mod choose;
 mod config;
@@ -17,7 +17,7 @@ mod table;
 
 pub use config::{Config, Decode};
 pub use fused::{Activation, Epilogue, gemm_fused};
-use fused::{bias, finish_with, parts};
+use fused::{Finish, bias, finish_with, parts};
 
 /// Which kernel family multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,14 +176,16 @@ fn extents<T: Element, O: Element>(a: &In<'_, T>, b: &In<'_, T>, c: &Out<'_, O>)
     Ok((m > 0 && n > 0).then_some([m, n, k]))
 }
 
+/// Whether the copy engine can read a view.
+fn bulk_reads<T: Element>(v: &In<'_, T>) -> bool {
+    let row_bytes = v.strides()[0] * size_of::<T>();
+    v.as_ptr().addr().is_multiple_of(16) && row_bytes.is_multiple_of(16) && v.strides()[1] == 1
+}
+
 /// Whether the device is a Hopper GPU whose copy engine can read A and B.
 fn hopper_reads<T: Factor>(device: Device, a: &In<'_, T>, b: &In<'_, T>) -> bool {
-    let bulk = |v: &In<'_, T>| {
-        let row_bytes = v.strides()[0] * size_of::<T>();
-        v.as_ptr().addr().is_multiple_of(16) && row_bytes.is_multiple_of(16) && v.strides()[1] == 1
-    };
     let hopper = device.compute_capability() == Some((9, 0));
-    hopper && T::DTYPE != DType::F32 && bulk(a) && bulk(b) && a.extents()[1] > 0
+    hopper && T::DTYPE != DType::F32 && bulk_reads(a) && bulk_reads(b) && a.extents()[1] > 0
 }
 
 /// `C = A B^T` as [`gemm`], C in f32: the sums as they are.
@@ -259,12 +261,12 @@ impl Factor for f32 {
 }
 
 macro_rules! decode {
-    ($kernel:ident<$t:ty $(, $n:literal)*>, $s:ident, $a:ident, $b:ident, $c:ident) => {
-        $kernel::<$t $(, $n)*>::launch_on_gpu(
-            $s,
-            ($a.tma_tiles().arg("a")?, $b.tma_tiles().arg("b")?, $c.tiles_mut().arg("c")?),
-        )
-    };
+    ($kernel:ident<$t:ty $(, $n:literal)*>, $s:ident, $a:ident, $b:ident, $c:ident, $f:ident) => {{
+        let (a, b, c) = ($a.tma_tiles().arg("a")?, $b.tma_tiles().arg("b")?, $c.tiles_mut().arg("c")?);
+        let (bias, residual) = ($f.bias, $f.residual.tiles().arg("residual")?);
+        let args = (a, b, c, bias, residual, $f.own.into(), $f.alpha, $f.beta, $f.activation);
+        $kernel::<$t $(, $n)*>::launch_on_gpu($s, args)
+    }};
 }
 
 macro_rules! factor16 {
@@ -276,7 +278,7 @@ macro_rules! factor16 {
                 match config {
                     Config::PingPong => by_ping_pong(stream, a, b, c),
                     Config::Cooperative => by_cooperative(stream, a, b, c),
-                    Config::Decode(d) => <$t as Hopper>::decode(d, stream, a, b, c),
+                    Config::Decode(d) => <$t as Hopper>::decode(d, stream, a, b, c, &Finish::nothing(a)?),
                     Config::PortableSmall => portable!($t, 64, 64, 32, 4, 128, stream, a, b, c),
                     Config::Portable => portable!($t, 128, 128, 64, 3, 128, stream, a, b, c),
                     Config::PortableWide => portable!($t, 128, 256, 32, 4, 256, stream, a, b, c),
@@ -284,9 +286,13 @@ macro_rules! factor16 {
             }
             #[inline]
             fn fused(s: &Stream, a: In<'_, $t>, b: In<'_, $t>, mut c: Out<'_, $t>, e: &Epilogue<'_, $t>) -> Result<()> {
-                match choose(s.device(), a, b, c.reborrow()).path() {
-                    Path::Hopper => fused::by_hopper(s, a, b, c, e),
-                    Path::Portable => fused::in_two_steps(s, a, b, c, e),
+                match choose(s.device(), a, b, c.reborrow()) {
+                    config if config.path() == Path::Portable => fused::in_two_steps(s, a, b, c, e),
+                    // what C holds takes the residual's place in the kernel
+                    Config::Decode(d) if e.keep == 0.0 || e.residual.is_none() => {
+                        <$t as Hopper>::decode(d, s, a, b, c, &Finish::of(e, a)?)
+                    }
+                    _ => fused::by_hopper(s, a, b, c, e),
                 }
             }
             #[inline]
@@ -327,31 +333,36 @@ macro_rules! factor16 {
                 }
             }
             #[inline]
-            fn decode(d: Decode, s: &Stream, a: In<'_, $t>, b: In<'_, $t>, c: Out<'_, $t>) -> Result<()> {
+            fn decode(d: Decode, s: &Stream, a: In<'_, $t>, b: In<'_, $t>, c: Out<'_, $t>, f: &Finish<'_, $t>) -> Result<()> {
                 match (d.rows, d.tokens, d.split, d.persistent) {
-                    (64, 16, 2, true) => decode!(persistent<$t, 64, 16, 128, 10, 2, 1, 256>, s, a, b, c),
-                    (128, 16, 1, true) => decode!(persistent<$t, 128, 16, 64, 11, 1, 2, 384>, s, a, b, c),
-                    (192, 16, 1, true) => decode!(persistent<$t, 192, 16, 64, 8, 1, 3, 512>, s, a, b, c),
-                    (256, 16, 1, true) => decode!(persistent<$t, 256, 16, 64, 6, 1, 4, 640>, s, a, b, c),
-                    (128, 32, 1, true) => decode!(persistent<$t, 128, 32, 64, 10, 1, 2, 384>, s, a, b, c),
-                    (192, 32, 1, true) => decode!(persistent<$t, 192, 32, 64, 7, 1, 3, 512>, s, a, b, c),
-                    (256, 32, 1, true) => decode!(persistent<$t, 256, 32, 64, 6, 1, 4, 640>, s, a, b, c),
-                    (128, 64, 1, true) => decode!(persistent<$t, 128, 64, 64, 8, 1, 2, 384>, s, a, b, c),
-                    (128, 64, 2, true) => decode!(persistent<$t, 128, 64, 64, 8, 2, 2, 384>, s, a, b, c),
-                    (192, 64, 1, true) => decode!(persistent<$t, 192, 64, 64, 6, 1, 3, 512>, s, a, b, c),
-                    (256, 64, 1, true) => decode!(persistent<$t, 256, 64, 64, 5, 1, 4, 640>, s, a, b, c),
-                    (128, 128, 1, true) => decode!(persistent<$t, 128, 128, 64, 6, 1, 2, 384>, s, a, b, c),
-                    (128, 128, 2, true) => decode!(persistent<$t, 128, 128, 64, 5, 2, 2, 384>, s, a, b, c),
-                    (128, 128, 3, true) => decode!(persistent<$t, 128, 128, 64, 5, 3, 2, 384>, s, a, b, c),
-                    (128, 128, 6, true) => decode!(persistent<$t, 128, 128, 64, 5, 6, 2, 384>, s, a, b, c),
-                    (192, 128, 1, true) => decode!(persistent<$t, 192, 128, 64, 5, 1, 3, 512>, s, a, b, c),
-                    (64, 16, 1, false) => decode!(per_tile<$t, 64, 16, 64, 10, 1, 1, 256>, s, a, b, c),
-                    (64, 16, 2, false) => decode!(per_tile<$t, 64, 16, 128, 5, 2, 1, 256>, s, a, b, c),
-                    (64, 32, 1, false) => decode!(per_tile<$t, 64, 32, 64, 8, 1, 1, 256>, s, a, b, c),
-                    (64, 32, 2, false) => decode!(per_tile<$t, 64, 32, 128, 4, 2, 1, 256>, s, a, b, c),
-                    (64, 64, 1, false) => decode!(per_tile<$t, 64, 64, 64, 7, 1, 1, 256>, s, a, b, c),
-                    (64, 64, 2, false) => decode!(per_tile<$t, 64, 64, 64, 6, 2, 1, 256>, s, a, b, c),
-                    (64, 64, 4, false) => decode!(per_tile<$t, 64, 64, 64, 6, 4, 1, 256>, s, a, b, c),
+                    (64, 16, 2, true) => decode!(persistent<$t, 64, 16, 128, 10, 2, 1, 256>, s, a, b, c, f),
+                    (128, 16, 1, true) => decode!(persistent<$t, 128, 16, 64, 11, 1, 2, 384>, s, a, b, c, f),
+                    (192, 16, 1, true) => decode!(persistent<$t, 192, 16, 64, 8, 1, 3, 512>, s, a, b, c, f),
+                    (256, 16, 1, true) => decode!(persistent<$t, 256, 16, 64, 6, 1, 4, 640>, s, a, b, c, f),
+                    (128, 32, 1, true) => decode!(persistent<$t, 128, 32, 64, 10, 1, 2, 384>, s, a, b, c, f),
+                    (192, 32, 1, true) => decode!(persistent<$t, 192, 32, 64, 7, 1, 3, 512>, s, a, b, c, f),
+                    (256, 32, 1, true) => decode!(persistent<$t, 256, 32, 64, 6, 1, 4, 640>, s, a, b, c, f),
+                    (128, 64, 1, true) => decode!(persistent<$t, 128, 64, 64, 8, 1, 2, 384>, s, a, b, c, f),
+                    (128, 64, 2, true) => decode!(persistent<$t, 128, 64, 64, 8, 2, 2, 384>, s, a, b, c, f),
+                    (192, 64, 1, true) => decode!(persistent<$t, 192, 64, 64, 6, 1, 3, 512>, s, a, b, c, f),
+                    // this tile leaves no registers for an epilogue
+                    (256, 64, 1, true) if f.activation == epilogue::SUM => {
+                        let (a, b, c) = (a.tma_tiles().arg("a")?, b.tma_tiles().arg("b")?, c.tiles_mut().arg("c")?);
+                        plain::<$t, 256, 64, 64, 5, 1, 4, 640>::launch_on_gpu(s, (a, b, c))
+                    }
+                    (256, 64, 1, true) => <$t as Hopper>::decode(Decode::new(192, 64, 1, true), s, a, b, c, f),
+                    (128, 128, 1, true) => decode!(persistent<$t, 128, 128, 64, 6, 1, 2, 384>, s, a, b, c, f),
+                    (128, 128, 2, true) => decode!(persistent<$t, 128, 128, 64, 5, 2, 2, 384>, s, a, b, c, f),
+                    (128, 128, 3, true) => decode!(persistent<$t, 128, 128, 64, 5, 3, 2, 384>, s, a, b, c, f),
+                    (128, 128, 6, true) => decode!(persistent<$t, 128, 128, 64, 5, 6, 2, 384>, s, a, b, c, f),
+                    (192, 128, 1, true) => decode!(persistent<$t, 192, 128, 64, 5, 1, 3, 512>, s, a, b, c, f),
+                    (64, 16, 1, false) => decode!(per_tile<$t, 64, 16, 64, 10, 1, 1, 256>, s, a, b, c, f),
+                    (64, 16, 2, false) => decode!(per_tile<$t, 64, 16, 128, 5, 2, 1, 256>, s, a, b, c, f),
+                    (64, 32, 1, false) => decode!(per_tile<$t, 64, 32, 64, 8, 1, 1, 256>, s, a, b, c, f),
+                    (64, 32, 2, false) => decode!(per_tile<$t, 64, 32, 128, 4, 2, 1, 256>, s, a, b, c, f),
+                    (64, 64, 1, false) => decode!(per_tile<$t, 64, 64, 64, 7, 1, 1, 256>, s, a, b, c, f),
+                    (64, 64, 2, false) => decode!(per_tile<$t, 64, 64, 64, 6, 2, 1, 256>, s, a, b, c, f),
+                    (64, 64, 4, false) => decode!(per_tile<$t, 64, 64, 64, 6, 4, 1, 256>, s, a, b, c, f),
                     // there are no others: `Decode` can not be made outside this module
                     _ => unsupported(s),
                 }
@@ -366,7 +377,14 @@ factor16!(bf16);
 trait Hopper: MmaElement {
     fn ping_pong(staged: bool, s: &Stream, a: In<'_, Self>, b: In<'_, Self>, c: Out<'_, Self>) -> Result<()>;
     fn cooperative(staged: bool, s: &Stream, a: In<'_, Self>, b: In<'_, Self>, c: Out<'_, Self>) -> Result<()>;
-    fn decode(d: Decode, s: &Stream, a: In<'_, Self>, b: In<'_, Self>, c: Out<'_, Self>) -> Result<()>;
+    fn decode(
+        d: Decode,
+        s: &Stream,
+        a: In<'_, Self>,
+        b: In<'_, Self>,
+        c: Out<'_, Self>,
+        f: &Finish<'_, Self>,
+    ) -> Result<()>;
 }
 
 /// Whether the copy engine can write C.

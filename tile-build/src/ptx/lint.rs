@@ -36,9 +36,10 @@ pub fn lint(raw: &str, items: &[Item]) -> Vec<String> {
             Item::Function { name, entry: false, .. } => found.push(format!(
                 "function `{name}` was not inlined: its stack and spills are hidden from the entry's figures"
             )),
-            Item::Function { name, body, .. } => {
+            Item::Function { name, head, body, .. } => {
                 let all = statements(body);
                 found.extend(instructions(name, &all));
+                found.extend(registers(name, head, &all));
                 found.extend(global_stores(name, &all, &globals));
                 found.extend(products(name, &all));
             }
@@ -100,6 +101,30 @@ fn instructions(entry: &str, all: &[Statement]) -> Vec<String> {
         };
     }
     found.into_iter().collect()
+}
+
+/// Warpgroups that ask for more registers than the block was given wait for ever. A block is given what the launch bounds
+/// leave to each of its threads, in eights; one warpgroup gives some back, the others take.
+fn registers(entry: &str, head: &str, all: &[Statement]) -> Option<String> {
+    let bound = |directive: &str| {
+        let digits = head.split_once(directive)?.1.trim_start();
+        digits.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok().filter(|n| *n > 0)
+    };
+    let most = |op: &str| {
+        all.iter().filter(|s| s.op.starts_with(op)).filter_map(|s| s.operands.trim().parse::<u32>().ok()).max()
+    };
+    let (threads, blocks) = (bound(".maxntid")?, bound(".minnctapersm")?);
+    let taken = most("setmaxnreg.inc")?;
+    let at_entry = (65_536 / (threads * blocks) / 8 * 8).min(248);
+    let left = most("setmaxnreg.dec").unwrap_or(at_entry);
+    let warpgroups = threads / 128;
+    let (has, wants) = (warpgroups * at_entry, left + warpgroups.saturating_sub(1) * taken);
+    (wants > has).then(|| {
+        format!(
+            "{entry}: its warpgroups ask for {wants} registers a lane in all where `min_blocks = {blocks}` with {threads} \
+             threads leaves {has}: they would wait for ever; roles of this many threads are for one block an SM"
+        )
+    })
 }
 
 /// A store or atomic to a module-scope variable would be state that all blocks share behind the types' back. Follows
@@ -216,6 +241,27 @@ mod tests {
             check("mov.b64 %rd1, state;\nld.global.b32 %r1, [%rd1];\nst.global.b32 [%rd2], %r1;\nbar.sync 0;\nret;"),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn registers_that_a_block_does_not_have() {
+        let check = |threads: u32, blocks: u32, [dec, inc]: [u32; 2]| {
+            let raw = format!(
+                ".visible .entry k(\n)\n.maxntid {threads}, 1, 1\n.minnctapersm {blocks}\n{{\n\
+                 @%p bra $L;\nsetmaxnreg.inc.sync.aligned.u32 {inc};\nret;\n\
+                 $L: setmaxnreg.dec.sync.aligned.u32 {dec};\nret;\n}}\n"
+            );
+            lint(&raw, &items(&strip(&raw)).unwrap())
+        };
+        for (threads, budget) in [(384, [40, 232]), (384, [24, 240]), (512, [32, 160])] {
+            assert_eq!(check(threads, 1, budget), Vec::<String>::new(), "{threads} {budget:?}");
+            let found = check(threads, 2, budget);
+            assert!(found.len() == 1 && found[0].contains("min_blocks = 2"), "{threads} {budget:?}: {found:?}");
+        }
+        // two blocks that share what there is, and a budget that is too large for one
+        assert_eq!(check(384, 2, [24, 104]), Vec::<String>::new());
+        assert!(check(384, 1, [40, 240])[0].contains("ask for 520"));
+        assert_eq!(check(256, 2, [24, 232]), Vec::<String>::new());
     }
 
     #[test]

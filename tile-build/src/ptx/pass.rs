@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Part of the recipe's hash: raise it whenever the pass changes what it emits.
-pub(crate) const PASS_VERSION: u32 = 2;
+pub(crate) const PASS_VERSION: u32 = 3;
 
 /// First word of every `NAME__meta`: "tilewrgt" in ASCII.
 pub(crate) const MAGIC: u64 = 0x7469_6c65_7772_6774;
@@ -57,6 +57,7 @@ pub fn finish(raw: &str) -> Result<Finished, String> {
             *body = spell_out_shared(body);
             let meta = entry_meta(name, words, body)?;
             *head = align_parameters(head);
+            shorten_parameters(name, head, body);
             bounds(head, &meta);
             entries.push(meta);
         }
@@ -149,6 +150,14 @@ fn align_parameters(head: &str) -> String {
         }
     };
     head.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Parameters without their entry's name, which is long and stands before each of them: a tenth of all text.
+fn shorten_parameters(entry: &str, head: &mut String, body: &mut String) {
+    let long = format!("{entry}_param_");
+    for text in [head, body] {
+        *text = text.replace(&long, "param_");
+    }
 }
 
 /// Without `.maxntid` and `.minnctapersm`, ptxas ignores `setmaxnreg`.
@@ -343,7 +352,7 @@ mod tests {
             "{}",
             f.ptx
         );
-        assert!(f.ptx.contains(".align 64 .b8 k_param_1[136]") && f.ptx.contains(".align 8 .b8 k_param_2[16]"));
+        assert!(f.ptx.contains(".align 64 .b8 param_1[136]") && f.ptx.contains(".align 8 .b8 param_2[16]"));
         assert!(!f.ptx.contains("__meta") && !f.ptx.contains("unused") && !f.ptx.contains("anon"));
         assert!(f.ptx.contains("%rd4, tw_data_0;"));
     }

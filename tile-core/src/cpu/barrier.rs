@@ -1,9 +1,11 @@
 //! A slot's barriers on the CPU: counters of arrivals that only grow, in the eight bytes that the device's mbarrier has.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Release;
 
 use super::Smem;
 use super::monitor::{note_arrival, wait_until};
+use super::protocol::{Counter, complete, overwritten, target};
 
 /// One counter in shared memory.
 #[derive(Clone, Copy)]
@@ -17,7 +19,7 @@ impl Barrier {
     /// # Safety
     /// By one thread, before anybody uses it.
     pub(crate) unsafe fn init(self, _arrivals: u32) {
-        self.counter().store(0, Ordering::Release);
+        self.counter().store(0, Release);
     }
     /// Nothing to announce: copies are finished when [`filled`](Self::filled) is called.
     pub(crate) fn expect(self, _bytes: usize) {}
@@ -27,17 +29,16 @@ impl Barrier {
     }
     /// One arrival, after everything that this thread did before.
     pub(crate) fn arrive(self) {
-        self.counter().fetch_add(1, Ordering::Release);
+        self.counter().add();
         note_arrival();
     }
     /// Waits until phase `phase` (0, 1, ...) of `arrivals` each has completed; -1 has always.
     pub(crate) fn wait<const CLUSTER: usize>(self, phase: u32, arrivals: u32, what: &str) {
-        let target = phase.wrapping_add(1) as u64 * arrivals as u64;
         let counter = self.counter();
         wait_until(
-            || counter.load(Ordering::Acquire) >= target,
+            || complete(counter, phase, arrivals),
             || {
-                let seen = counter.load(Ordering::Relaxed);
+                let (seen, target) = (counter.peek(), target(phase, arrivals));
                 std::format!("{what}, phase {phase}: {seen} of {target} arrivals; do the roles use as many slots?")
             },
         );
@@ -47,15 +48,16 @@ impl Barrier {
 /// Notices a slot that was filled again while it was held: an overwrite that happens to be ordered is no data race.
 pub(crate) struct Held {
     full: Barrier,
-    fills: u64,
+    phase: u32,
+    fills: u32,
 }
 
 impl Held {
     pub(crate) fn new(full: Barrier, phase: u32, fills: u32) -> Self {
-        Held { full, fills: (phase as u64 + 1) * fills as u64 }
+        Held { full, phase, fills }
     }
     pub(crate) fn check(&self) {
-        if self.full.counter().load(Ordering::Relaxed) > self.fills && !std::thread::panicking() {
+        if overwritten(self.full.counter(), self.phase, self.fills) && !std::thread::panicking() {
             std::panic!("a slot was filled again before it was released")
         }
     }
@@ -103,6 +105,13 @@ pub(crate) unsafe fn by_one_lane(f: impl FnOnce()) {
 
 /// A warp is one thread here.
 pub(crate) fn meet_warp() {}
+
+/// As many arrivals as fill a slot.
+pub(crate) fn publish_for(full: Barrier, fills: u32) {
+    for _ in 0..fills {
+        full.arrive()
+    }
+}
 
 /// One arrival.
 pub(crate) fn publish(full: Barrier) {

@@ -63,14 +63,14 @@ pub(crate) fn pair(
 
 /// Splits the block into a supplying warp and two warpgroups: see
 /// [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
-pub(crate) fn pair_supplied(
+pub(crate) fn pair_supplied<const CLUSTER: usize>(
     faults: Faults,
     init: impl FnOnce(),
     supply: impl FnOnce(&mut Supplier) + Send,
     first: impl FnOnce(&mut WarpGroup) + Send,
     second: impl FnOnce(&mut WarpGroup) + Send,
 ) {
-    split(1, init, |s, monitor| {
+    split(CLUSTER as u32, init, |s, monitor| {
         vec![
             s.spawn(move || {
                 let _role = monitor.enter("supplier");

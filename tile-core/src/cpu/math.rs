@@ -28,6 +28,23 @@ pub fn tanh(x: f32) -> f32 {
 pub fn reciprocal(x: f32) -> f32 {
     1.0 / x
 }
+/// `1 / (1 + e^-x)`.
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// `a b + c`, rounded once where the processor has an instruction for it, else twice.
+pub fn fma(a: f32, b: f32, c: f32) -> f32 {
+    if cfg!(target_feature = "fma") { a.mul_add(b, c) } else { a * b + c }
+}
+/// `1 / y`.
+pub fn inverse(y: f32) -> f32 {
+    1.0 / y
+}
+/// `x / y`.
+pub fn quotient(x: f32, y: f32, _inverse: f32) -> f32 {
+    x / y
+}
 
 /// The greater; NaN if one is.
 pub(crate) fn max_nan(x: f32, y: f32) -> f32 {

@@ -1,5 +1,6 @@
 //! Shared memory on the CPU, and the copy engine's work.
 
+use core::marker::PhantomData;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
 use super::{AccElement, Barrier, RowValues, Wgmma, Width};
@@ -10,7 +11,7 @@ use crate::pages::TmaGather;
 use crate::roles::WarpGroup;
 use crate::rows::AccRows;
 use crate::tma::{SPAN, TmaTile};
-use crate::view::Window;
+use crate::view::{RawView, Window};
 
 /// The shared memory of the blocks of one cluster, side by side.
 pub(crate) struct Arena {
@@ -119,40 +120,103 @@ pub(crate) unsafe fn load<T: Element, const R: usize, const C: usize>(
     }
 }
 
-/// Copies rows, wherever their pages lie, as the copy engine does.
+/// The device keeps no value in registers that is asked for so.
+pub(crate) fn here(value: u32) -> u32 {
+    value
+}
+
+/// Where the boxes of a gathered source lie: 32 of them, as many as a warp has lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    boxes: [(i32, u32); 32],
+    first: usize,
+    none: bool,
+}
+
+/// Finds the boxes of `high` rows by `locate(row)`.
+pub(crate) fn find(locate: impl Fn(u32) -> (i32, u32), high: u32) -> Found {
+    Found { boxes: core::array::from_fn(|i| locate(i as u32 * high)), first: 0, none: false }
+}
+
+impl Found {
+    fn of(&self, i: u32) -> (i32, u32) {
+        if self.none { (i32::MAX, 0) } else { self.boxes[self.first + i as usize] }
+    }
+    /// From box `boxes` on.
+    pub(crate) fn skip(self, boxes: u32) -> Self {
+        Found { first: self.first + boxes as usize, ..self }
+    }
+    /// No box exists.
+    pub(crate) fn nowhere(self) -> Self {
+        Found { none: true, ..self }
+    }
+    /// Whether any of the first `boxes` boxes has no page.
+    pub(crate) fn any_missing(&self, boxes: u32) -> bool {
+        (0..boxes).any(|i| self.of(i).0 == i32::MAX)
+    }
+}
+
+/// A stack of pages that columns on the right of a gathered tile come from.
+pub struct Pages<'a, T, const M: usize>(*const T, RawView, PhantomData<&'a T>);
+
+impl<T, const M: usize> Clone for Pages<'_, T, M> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T, const M: usize> Copy for Pages<'_, T, M> {}
+
+impl<T, const M: usize> Pages<'_, T, M> {
+    pub(crate) const NONE: Self = Pages(core::ptr::null(), RawView::matrix(0, 0, 0), PhantomData);
+    pub(crate) fn new(base: *const T, raw: RawView) -> Self {
+        Pages(base, raw, PhantomData)
+    }
+}
+
+/// Copies a tile of `R` rows, wherever their pages lie, to `dst`: `N` columns, and after them `M` of the same rows of `right`.
+/// This block does every `K`th slab, into all blocks of the cluster, and arrives at `bar` of all.
 ///
 /// # Safety
-/// The tile of `rows` x `C` at `dst` is the caller's to write.
-pub(crate) unsafe fn gather<T: Element, const C: usize>(
+/// The tile of `R` x `N + M` at `dst` is the caller's to write, in every block.
+pub(crate) unsafe fn gather<T: Element, const R: usize, const N: usize, const M: usize, const K: usize>(
     dst: Smem,
-    from: &TmaGather<'_, T, C>,
-    rows: usize,
-    _: Barrier,
+    from: &TmaGather<'_, T, N>,
+    right: &Pages<'_, T, M>,
+    bar: Barrier,
 ) {
-    let in_chunk = 16 / size_of::<T>();
-    for first in (0..rows).step_by(from.high as usize) {
-        let (page, y) = from.at(first as u32);
-        for r in 0..from.high as usize {
-            for chunk in 0..C / in_chunk {
-                let c = from.x as usize + chunk * in_chunk;
-                let inside = if (page as u32) < from.raw.slabs && y as usize + r < from.raw.rows as usize {
-                    (from.raw.cols as usize).saturating_sub(c).min(in_chunk)
-                } else {
-                    0
-                };
-                let row = (y as usize + r) * from.raw.row_stride as usize;
-                let at = tile_offset(rows, first + r, chunk * 16);
+    let (in_chunk, rank) = (16 / size_of::<T>(), if K > 1 { rank_of(dst) as usize } else { 0 });
+    let high = from.high();
+    for row in 0..R {
+        let (page, y) = from.found.of(row as u32 / high);
+        let y = y + row as u32 % high;
+        for chunk in (0..(N + M) / in_chunk).filter(|chunk| chunk * 16 / SPAN % K == rank) {
+            let column = chunk * in_chunk;
+            let (base, raw, c) = if column < N {
+                (from.base, &from.raw, from.x as usize + column)
+            } else {
+                (right.0, &right.1, column - N)
+            };
+            let inside = if (page as u32) < raw.slabs && y < raw.rows && raw.rows == from.raw.rows {
+                (raw.cols as usize).saturating_sub(c).min(in_chunk)
+            } else {
+                0
+            };
+            let at = tile_offset(R, row, chunk * 16);
+            for peer in 0..K as u32 {
+                let dst = if K > 1 { dst.peer(peer) } else { dst };
                 // SAFETY: `inside` elements lie in the view; the chunk lies in the tile.
                 unsafe {
                     let to = dst.ptr.add(at);
-                    let page = from.base.wrapping_add((page as usize).wrapping_mul(from.raw.slab_stride as usize));
-                    let from = page.wrapping_add(row + c);
+                    let page = base.wrapping_add((page as usize).wrapping_mul(raw.slab_stride as usize));
+                    let from = page.wrapping_add(y as usize * raw.row_stride as usize + c);
                     core::ptr::copy_nonoverlapping(from as *const u8, to, inside * size_of::<T>());
                     to.add(inside * size_of::<T>()).write_bytes(0, 16 - inside * size_of::<T>());
                 }
             }
         }
     }
+    bar.filled(K);
 }
 
 /// As [`load`], into all `K` blocks of the cluster.
@@ -190,6 +254,20 @@ pub(crate) unsafe fn store_rows<T: Element<Value = f32>, const N: usize, const H
             unsafe { w.ptr.add(r * w.stride as usize + c).write(T::from_value(regs[r % 64 * N + c])) }
         }
     }
+}
+
+/// As [`store_rows`].
+///
+/// # Safety
+/// As for [`store_rows`].
+pub(crate) unsafe fn store_wide<T: Element<Value = f32>, const N: usize>(
+    w: &Window<T>,
+    regs: [<Width<N> as Wgmma>::Regs; 1],
+) where
+    Width<N>: Wgmma,
+{
+    // SAFETY: the caller's.
+    unsafe { store_rows::<T, N, 1>(w, &regs) }
 }
 
 /// Rounds and writes 64 rows of an accumulator as columns of the window, clipped to it: of its column groups of 8 those

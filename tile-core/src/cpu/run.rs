@@ -21,11 +21,18 @@ pub struct Place {
     pub workers: u32,
     /// The block's number in its cluster.
     pub rank: u32,
+    /// Blocks of a cluster.
+    pub cluster: u32,
 }
 
 impl Place {
     /// On the host, before a launch: no tile is there to be worked on.
-    pub const NOWHERE: Place = Place { worker: u32::MAX, workers: 1, rank: 0 };
+    pub const NOWHERE: Place = Place { worker: u32::MAX, workers: 1, rank: 0, cluster: 1 };
+
+    /// The block's number among all blocks, and how many there are.
+    pub(crate) fn block(self) -> (u32, u32) {
+        (self.worker.wrapping_mul(self.cluster) + self.rank, self.workers * self.cluster)
+    }
 
     /// What a block received is its share of an output. Launched once more, or put into another order than other
     /// blocks have, it would reach into the shares of others. On the device neither can be written.
@@ -173,7 +180,7 @@ fn work<K: Kernel>(launch: &Launch<K::Args<'_>>) {
 fn cluster<K: Kernel>(launch: &Launch<K::Args<'_>>, arena: &Arena, worker: u32) {
     let monitor = Monitor::default();
     let block = |rank: u32| {
-        let place = Place { worker, workers: launch.workers, rank };
+        let place = Place { worker, workers: launch.workers, rank, cluster: K::CLUSTER };
         let faults = Faults { first: &launch.reported, block: worker * K::CLUSTER + rank };
         let block = Block { place, memory: arena.of(rank, K::CLUSTER), faults };
         let _role = monitor.enter("block");

@@ -12,10 +12,10 @@ use crate::tile::Fold;
 use crate::view::Window;
 
 /// The values of a tile.
-pub struct Spread<V>(Vec<V>);
+pub struct Spread<V>(pub(super) Vec<V>);
 
 /// One value for each row, or each column.
-pub struct PerLine<V>(Vec<V>);
+pub struct PerLine<V>(pub(super) Vec<V>);
 
 impl<V: Value> Spread<V> {
     pub(crate) fn map<U, L, const M: usize, const N: usize>(&self, f: impl Fn(V) -> U) -> Spread<U> {
@@ -44,6 +44,16 @@ impl<V: Value> Spread<V> {
     }
 }
 
+impl Spread<f32> {
+    pub(crate) fn turn_pairs<L, const M: usize, const N: usize>(&self, cos: &Self, sin: &Self) -> Self {
+        let turned = |i: usize| {
+            let (mine, other, c, s) = (self.0[i], self.0[i ^ 1], cos.0[i / 2], sin.0[i / 2]);
+            if i % 2 == 0 { mine * c - other * s } else { mine * c + other * s }
+        };
+        Spread((0..self.0.len()).map(turned).collect())
+    }
+}
+
 impl<V: Value> PerLine<V> {
     pub(crate) fn splat(value: V, lines: usize) -> Self {
         PerLine(vec![value; lines])
@@ -58,6 +68,12 @@ impl<V: Value> PerLine<V> {
 
 /// The elements of a tile, each a value that its type can hold.
 pub struct Words<T: Element>(pub(super) Vec<T::Value>);
+
+impl<T: Element> Words<T> {
+    pub(crate) fn spread(&self) -> Spread<T::Value> {
+        Spread(self.0.clone())
+    }
+}
 
 /// Reads a window; zeros outside.
 ///
@@ -114,6 +130,7 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
     x: &Words<T>,
     other: &Words<W>,
     per_row: &PerLine<P>,
+    _cols: u32,
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
     let each = x.0.iter().zip(&other.0).enumerate();
@@ -147,11 +164,12 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
     x: &Words<T>,
     w: &Window<W>,
     per_row: &PerLine<P>,
+    cols: u32,
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
     // SAFETY: the caller's.
     let row = unsafe { fetch_tile::<W, L, true, M, N>(w) };
-    combine::<T, W, P, L, M, N>(x, &row, per_row, f)
+    combine::<T, W, P, L, M, N>(x, &row, per_row, cols, f)
 }
 
 /// [`combine_row`] and [`store_words`] in one.
@@ -166,7 +184,20 @@ pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) {
     // SAFETY: the caller's.
-    unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, f)) }
+    unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, to.cols, f)) }
+}
+
+/// As [`combine`], with two counterparts and two values for each row.
+pub(crate) fn combine_two<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    others: (&Words<W>, &Words<W>),
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
+) -> Words<T> {
+    let all = x.0.iter().zip(others.0.0.iter().zip(&others.1.0)).enumerate();
+    let values =
+        all.map(|(i, (&x, (&w, &b)))| T::from_value(f(x, (w, b), (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value());
+    Words(values.collect())
 }
 
 /// As [`combine_row`], with two rows and two values for each row.
@@ -181,10 +212,7 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
 ) -> Words<T> {
     // SAFETY: the caller's.
     let (w, b) = unsafe { (fetch_tile::<W, L, true, M, N>(rows.0), fetch_tile::<W, L, true, M, N>(rows.1)) };
-    let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
-    let values =
-        all.map(|(i, (&x, (&w, &b)))| T::from_value(f(x, (w, b), (per_row.0.0[i / N], per_row.1.0[i / N]))).to_value());
-    Words(values.collect())
+    combine_two::<T, W, P, L, M, N>(x, (&w, &b), per_row, f)
 }
 
 /// `f` of every element and its row's two values, rounded.
@@ -262,50 +290,14 @@ pub(crate) unsafe fn fold_rows<
     PerLine((0..M).map(row).collect())
 }
 
-/// Joins `f` of the elements of each column that are inside.
-///
-/// # Safety
-/// As for [`fold_columns`].
-pub(crate) unsafe fn fold_column_words<
-    F: Fold<V>,
-    T: Element,
-    V: Value,
-    const THREADS: usize,
-    C: Chunks,
-    const M: usize,
-    const N: usize,
->(
-    mut scratch: Smem,
-    words: &Words<T>,
-    _all: bool,
-    rows: u32,
-    f: impl Fn(T::Value) -> V,
-) -> PerLine<V> {
-    let values = Spread(words.0.iter().map(|&v| f(v)).collect());
-    // SAFETY: the caller's.
-    unsafe { fold_columns::<F, V, THREADS, C, M, N>(&mut scratch, &values, rows) }
-}
-
 /// `f` of every element, its counterparts in two columns and its column's value, rounded.
-///
-/// # Safety
-/// As for [`fetch_tile`].
-pub(crate) unsafe fn combine_columns<
-    T: Element,
-    W: Element,
-    P: Value,
-    L: Layout<M, N>,
-    const M: usize,
-    const N: usize,
->(
+pub(crate) fn combine_columns<T: Element, W: Value, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
     x: &Words<T>,
-    columns: (&Window<W>, &Window<W>),
+    columns: (&Spread<W>, &Spread<W>),
     per_column: &PerLine<P>,
-    f: impl Fn(T::Value, (W::Value, W::Value), P) -> T::Value,
+    f: impl Fn(T::Value, (W, W), P) -> T::Value,
 ) -> Words<T> {
-    // SAFETY: the caller's.
-    let (w, b) = unsafe { (load_column::<W, L, M, N>(columns.0), load_column::<W, L, M, N>(columns.1)) };
-    let all = x.0.iter().zip(w.0.iter().zip(&b.0)).enumerate();
+    let all = x.0.iter().zip(columns.0.0.iter().zip(&columns.1.0)).enumerate();
     let values = all.map(|(i, (&x, (&w, &b)))| T::from_value(f(x, (w, b), per_column.0[i % N])).to_value());
     Words(values.collect())
 }

@@ -85,6 +85,14 @@ pub(crate) fn zip_rows(a: RowValues, b: RowValues, f: impl Fn(f32, f32) -> f32) 
     core::array::from_fn(|i| f(a[i], b[i]))
 }
 
+/// Every element times its row's value.
+pub(crate) fn scale_rows<const N: usize>(regs: <Width<N> as Wgmma>::Regs, by: RowValues) -> <Width<N> as Wgmma>::Regs
+where
+    Width<N>: Wgmma,
+{
+    Width::<N>::map_rows(regs, by, |x, s| x * s)
+}
+
 /// Folds every row.
 pub(crate) fn fold_acc_rows<const N: usize>(regs: &<Width<N> as Wgmma>::Regs, f: impl Fn(f32, f32) -> f32) -> RowValues
 where

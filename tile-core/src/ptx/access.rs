@@ -6,9 +6,9 @@
 
 use core::arch::asm;
 
-use super::element::{Pack16, bf16, f16};
-use super::sync::unknown_zero;
-use crate::element::{DType, Element, Value};
+use super::element::{Pack16, bf16, f16, pack_e4m3};
+use super::sync::{other_unknown_zero, unknown_zero};
+use crate::element::{DType, Element, Value, e4m3};
 
 /// An access happens if `row < rows` and `at < limit`. Compared where it happens, in the assembler text: as values that
 /// the compiler knows, dozens of such predicates would be kept in registers from one tile to the next.
@@ -42,12 +42,13 @@ macro_rules! access {
     };
 }
 
-/// Reads `bytes` (4, 8 or 16) if inside, else gives zeros. Predicated, not branched.
+/// Reads `bytes` (4, 8 or 16) if inside, else gives zeros. Predicated, not branched. With `neighbours`, what is not kept in the
+/// L1 cache is read into the L2 cache with the 256 bytes around it, which other blocks are about to read.
 ///
 /// # Safety
 /// If inside, they are readable and aligned.
 #[inline(always)]
-pub(super) unsafe fn load_piece<const KEEP: bool>(bytes: usize, to: u64, l: Limits) -> [u32; 4] {
+pub(super) unsafe fn load_piece<const KEEP: bool>(bytes: usize, neighbours: bool, to: u64, l: Limits) -> [u32; 4] {
     let (mut x, mut y, mut z, mut w) = (0u32, 0u32, 0u32, 0u32);
     macro_rules! ld {
         ($text:literal, $($r:ident)*) => {
@@ -57,6 +58,9 @@ pub(super) unsafe fn load_piece<const KEEP: bool>(bytes: usize, to: u64, l: Limi
     // SAFETY: the caller's.
     unsafe {
         match (bytes, KEEP) {
+            (16, false) if neighbours => {
+                ld!("@p ld.global.L1::no_allocate.L2::256B.v4.b32 {{{x}, {y}, {z}, {w}}}, [{to}];", x y z w)
+            }
             (16, false) => ld!("@p ld.global.L1::no_allocate.v4.b32 {{{x}, {y}, {z}, {w}}}, [{to}];", x y z w),
             (8, false) => ld!("@p ld.global.L1::no_allocate.v2.b32 {{{x}, {y}}}, [{to}];", x y),
             (_, false) => ld!("@p ld.global.L1::no_allocate.b32 {x}, [{to}];", x),
@@ -323,6 +327,17 @@ pub(super) fn value_anew<T: Element>(words: &[u32; 4], k: usize) -> T::Value {
     T::Value::from_bits32(r)
 }
 
+/// As [`value_anew`], by yet other instructions, for a use between the first and the last.
+#[inline(always)]
+pub(super) fn value_between<T: Element>(words: &[u32; 4], k: usize) -> T::Value {
+    if size_of::<T>() == 4 {
+        return value::<T>(words, k);
+    }
+    let per_word = 4 / size_of::<T>();
+    let word = words[k / per_word] ^ other_unknown_zero();
+    widen::<T>(word >> (k % per_word * size_of::<T>() * 8))
+}
+
 /// The value of an element whose bits are the low ones of `raw`.
 #[inline(always)]
 pub(super) fn widen<T: Element>(raw: u32) -> T::Value {
@@ -333,6 +348,7 @@ pub(super) fn widen<T: Element>(raw: u32) -> T::Value {
         DType::BF16 => bf16::from_bits(raw as u16).to_f32().to_bits(),
         DType::I8 => raw as i8 as u32,
         DType::U8 => raw as u8 as u32,
+        DType::E4M3 => e4m3::from_bits(raw as u8).to_f32().to_bits(),
     })
 }
 
@@ -344,6 +360,7 @@ pub(super) fn bits<T: Element>(v: T::Value) -> u32 {
         DType::F32 | DType::I32 | DType::U32 | DType::I64 => raw,
         DType::F16 => f16::from_f32(f32::from_bits(raw)).to_bits() as u32,
         DType::BF16 => bf16::from_f32(f32::from_bits(raw)).to_bits() as u32,
+        DType::E4M3 => e4m3::from_f32(f32::from_bits(raw)).to_bits() as u32,
         DType::I8 | DType::U8 => raw & 0xff,
     }
 }
@@ -357,6 +374,7 @@ pub(super) fn word<T: Element>(v: &impl Fn(usize) -> T::Value, k: usize) -> u32 
         DType::F32 | DType::I32 | DType::U32 | DType::I64 => v(k).to_bits32(),
         DType::F16 => f16::pack(float(k), float(k + 1)),
         DType::BF16 => bf16::pack(float(k), float(k + 1)),
+        DType::E4M3 => pack_e4m3(float(k), float(k + 1)) | pack_e4m3(float(k + 2), float(k + 3)) << 16,
         DType::I8 | DType::U8 => {
             bits::<T>(v(k)) | bits::<T>(v(k + 1)) << 8 | bits::<T>(v(k + 2)) << 16 | bits::<T>(v(k + 3)) << 24
         }

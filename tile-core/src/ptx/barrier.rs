@@ -107,6 +107,12 @@ pub(crate) fn meet_before_release(index: u32, cluster: u32) {
     warpgroup_barrier(index)
 }
 
+/// As [`publish`], of a slot that a cluster fills together: this block's part of it, which was waited for.
+#[inline(always)]
+pub(crate) fn publish_for(full: Barrier, _fills: u32) {
+    full.arrive()
+}
+
 /// One arrival by the running thread, after what its warpgroup wrote before it met.
 #[inline(always)]
 pub(crate) fn publish(full: Barrier) {

@@ -61,10 +61,38 @@ half!(
     }, "cvt.rn.f16.f32 {0}, {1};"
 );
 
+/// Two values rounded to `e4m3` and packed into the lower half, `lo` in the lower byte.
+#[inline(always)]
+pub(super) fn pack_e4m3(lo: f32, hi: f32) -> u32 {
+    #[cfg(target_feature = "sm_90a")]
+    {
+        let r: u32;
+        // SAFETY: arithmetic on registers.
+        unsafe {
+            asm!("{{ .reg .b16 t; cvt.rn.satfinite.e4m3x2.f32 t, {1}, {2}; cvt.u32.u16 {0}, t; }}",
+                out(reg32) r, in(reg32) hi, in(reg32) lo, options(pure, nomem, nostack))
+        }
+        r
+    }
+    #[cfg(not(target_feature = "sm_90a"))]
+    {
+        use crate::element::e4m3;
+        e4m3::from_f32(lo).to_bits() as u32 | (e4m3::from_f32(hi).to_bits() as u32) << 8
+    }
+}
+
 /// Two values rounded to nearest even and packed, `lo` in the lower half.
 pub trait Pack16: super::epilogue::AccElement {
     /// Packs.
     fn pack(lo: f32, hi: f32) -> u32;
+    /// The values of two packed ones.
+    fn unpack(pair: u32) -> [f32; 2];
+    /// Reads and packs those whose condition holds; the others are zero.
+    ///
+    /// # Safety
+    /// Where the condition holds, the element can be read.
+    #[doc(hidden)]
+    unsafe fn load_packed(from: [*const Self; 2], inside: [bool; 2]) -> u32;
 }
 impl Pack16 for bf16 {
     #[inline(always)]
@@ -76,6 +104,15 @@ impl Pack16 for bf16 {
         }
         v
     }
+    #[inline(always)]
+    fn unpack(pair: u32) -> [f32; 2] {
+        <Self as super::epilogue::AccElement>::values(pair)
+    }
+    #[inline(always)]
+    unsafe fn load_packed(from: [*const Self; 2], inside: [bool; 2]) -> u32 {
+        // SAFETY: the caller's.
+        unsafe { <Self as super::epilogue::AccElement>::load_two(from, inside) }
+    }
 }
 impl Pack16 for f16 {
     #[inline(always)]
@@ -86,5 +123,14 @@ impl Pack16 for f16 {
             asm!("cvt.rn.f16x2.f32 {0}, {1}, {2};", out(reg32) v, in(reg32) hi, in(reg32) lo, options(pure, nomem, nostack))
         }
         v
+    }
+    #[inline(always)]
+    fn unpack(pair: u32) -> [f32; 2] {
+        <Self as super::epilogue::AccElement>::values(pair)
+    }
+    #[inline(always)]
+    unsafe fn load_packed(from: [*const Self; 2], inside: [bool; 2]) -> u32 {
+        // SAFETY: the caller's.
+        unsafe { <Self as super::epilogue::AccElement>::load_two(from, inside) }
     }
 }

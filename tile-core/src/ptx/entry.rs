@@ -6,7 +6,7 @@ use super::barrier::Barrier;
 use super::smem::Smem;
 use super::sync::*;
 use super::tma::wait_stores_read;
-use super::wgmma::{MmaElement, Wgmma, Width, commit, fence, tie_after_wait};
+use super::wgmma::{Descriptor, MmaElement, Wgmma, Width, commit, fence, tie_after_wait};
 use crate::layout::{k_major_descriptor, mn_major_descriptor};
 use crate::mma::Packed;
 use crate::roles::{WarpGroup, warpgroup};
@@ -150,7 +150,7 @@ pub(crate) fn pair(
 /// Splits the block into a supplying warp and two warpgroups: see
 /// [`Cta::pair_supplied`](crate::roles::Cta::pair_supplied).
 #[inline(always)]
-pub(crate) fn pair_supplied(
+pub(crate) fn pair_supplied<const CLUSTER: usize>(
     faults: Faults,
     init: impl FnOnce(),
     supply: impl FnOnce(&mut Supplier),
@@ -161,13 +161,19 @@ pub(crate) fn pair_supplied(
         init();
         Barrier::publish_inits();
     }
-    block_barrier();
+    if CLUSTER > 1 {
+        cluster_barrier();
+    } else {
+        block_barrier();
+    }
     // SAFETY: once for each.
     unsafe {
         match tid() / 128 {
             0 => {
                 give_registers::<3>();
-                if tid() < 32 {
+                // by a number that the assembler knows to be the warp's: else it keeps what is the warp's in registers of
+                // each thread
+                if shuffle(tid() / 32, 0) == 0 {
                     supply(&mut supplier(faults));
                 }
             }
@@ -191,7 +197,7 @@ pub(crate) fn pair_supplied(
 /// By the whole warp.
 #[inline(always)]
 pub(crate) unsafe fn by_one_lane(f: impl FnOnce()) {
-    if tid() % 32 == 0 {
+    if elect() {
         f()
     }
     warp_barrier();
@@ -270,13 +276,14 @@ macro_rules! slabs {
     };
 }
 
-/// The descriptor of a right operand from slab `slab` of its depth on.
+/// The descriptor of a right operand, and how many bytes its next slab in depth is further.
 #[inline(always)]
-fn right<T, const N: usize, const K: usize, M: Major>(b: &Right<'_, T, N, K, M>, base: Smem, slab: usize) -> u64 {
+fn right<T, const N: usize, const K: usize, M: Major>(b: &Right<'_, T, N, K, M>) -> (Descriptor, usize) {
+    let base = b.base.here().0;
     if M::TRANSPOSED {
-        mn_major_descriptor(base.add(slab * 64 * SPAN).0, b.slab as u32)
+        (Descriptor::new(mn_major_descriptor(base, b.slab as u32)), 64 * SPAN)
     } else {
-        k_major_descriptor(base.add(slab * b.slab).0)
+        (Descriptor::new(k_major_descriptor(base)), b.slab)
     }
 }
 
@@ -293,15 +300,15 @@ pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const K: usize, const 
 ) where
     Width<N>: Wgmma,
 {
-    let (a_base, b_base) = (a.base.here(), b.base.here());
+    let (left, (right, depth)) = (Descriptor::new(k_major_descriptor(a.base.here().0)), right(b));
     fence();
     slabs!(K * 2 / SPAN, |slab| {
-        let (a, b) = (a_base.add(slab * a.slab), right(b, b_base, slab));
+        let (left, right) = (left.further(slab * a.slab), right.further(slab * depth));
         // SAFETY: the caller's; behind the fence.
         unsafe {
-            T::issue::<Width<N>, M>(&mut regs[0], k_major_descriptor(a.0), b);
+            T::issue::<Width<N>, M>(&mut regs[0], left, right);
             if H > 1 {
-                T::issue::<Width<N>, M>(&mut regs[H - 1], k_major_descriptor(a.add(64 * SPAN).0), b);
+                T::issue::<Width<N>, M>(&mut regs[H - 1], left.further(64 * SPAN), right);
             }
         }
     });
@@ -322,12 +329,12 @@ pub(crate) unsafe fn issue_packed<T: MmaElement, const N: usize, const K: usize,
     Width<N>: Wgmma,
     Width<K>: Wgmma,
 {
-    let b_base = b.base.here();
+    let (right, depth) = right(b);
     fence();
     slabs!(K * 2 / SPAN, |slab| {
         let a = Width::<K>::packed_slab(&a.regs, slab);
         // SAFETY: the caller's; behind the fence.
-        unsafe { T::issue_packed::<Width<N>, M>(regs, a, right(b, b_base, slab)) };
+        unsafe { T::issue_packed::<Width<N>, M>(regs, a, right.further(slab * depth)) };
     });
     commit();
 }

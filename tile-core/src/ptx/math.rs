@@ -33,6 +33,21 @@ unary!(
     /// `1 / x`, to 1 ulp.
     reciprocal, "rcp.approx.f32");
 
+/// `1 / (1 + e^-x)`, to a few ulp; below 2^-126 it is zero. Two of the unit for special functions and two instructions more.
+#[inline(always)]
+pub fn sigmoid(x: f32) -> f32 {
+    let y: f32;
+    // SAFETY: arithmetic on registers. The constant is -log2(e).
+    unsafe {
+        asm!(
+            "{{ .reg .f32 t; mul.ftz.f32 t, {1}, 0fBFB8AA3B; ex2.approx.ftz.f32 t, t; add.ftz.f32 t, t, 0f3F800000; \
+            rcp.approx.ftz.f32 {0}, t; }}",
+            out(reg32) y, in(reg32) x, options(pure, nomem, nostack)
+        )
+    }
+    y
+}
+
 /// `e^x`, to about 1 ulp: `2^n 2^f` with `n` an integer, where `x log2(e) = n + f` is computed to twice the precision. The
 /// scheme and its constants are those of CUDA's `expf`, so that results are the same bits.
 #[inline(always)]
@@ -49,6 +64,51 @@ pub fn exp(x: f32) -> f32 {
         )
     }
     y
+}
+
+/// `a b + c`, rounded once. Two operations written apart are never joined.
+#[inline(always)]
+pub fn fma(a: f32, b: f32, c: f32) -> f32 {
+    let r: f32;
+    // SAFETY: arithmetic on registers.
+    unsafe {
+        asm!("fma.rn.f32 {0}, {1}, {2}, {3};", out(reg32) r, in(reg32) a, in(reg32) b, in(reg32) c,
+            options(pure, nomem, nostack))
+    }
+    r
+}
+
+/// `1 / y` to little more than half an ulp, where both are normal numbers; of zero an infinity, of an infinity zero.
+#[inline(always)]
+pub fn inverse(y: f32) -> f32 {
+    let r: f32;
+    // SAFETY: arithmetic on registers.
+    unsafe {
+        asm!(
+            "{{ .reg .f32 n, e; .reg .pred p; neg.f32 n, {1}; rcp.approx.ftz.f32 {0}, {1}; \
+            fma.rn.f32 e, n, {0}, 0f3F800000; setp.num.f32 p, e, e; @p fma.rn.f32 {0}, {0}, e, {0}; }}",
+            out(reg32) r, in(reg32) y, options(pure, nomem, nostack)
+        )
+    }
+    r
+}
+
+/// `x / y` with the [`inverse`] of `y`, to half an ulp and what 2^-20 ulps are, as long as the inverse and the quotient are
+/// normal numbers, or the quotient is an infinity, zero or NaN whatever the rounding: the steps of an exact division
+/// (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor") without those for other cases,
+/// which would be a branch.
+#[inline(always)]
+pub fn quotient(x: f32, y: f32, inverse: f32) -> f32 {
+    let q: f32;
+    // SAFETY: arithmetic on registers.
+    unsafe {
+        asm!(
+            "{{ .reg .f32 n, e, q; .reg .pred p; neg.f32 n, {2}; mul.f32 q, {1}, {3}; fma.rn.f32 e, n, q, {1}; \
+            setp.ne.f32 p, e, 0f00000000; @p fma.rn.f32 q, e, {3}, q; mov.f32 {0}, q; }}",
+            out(reg32) q, in(reg32) x, in(reg32) y, in(reg32) inverse, options(pure, nomem, nostack)
+        )
+    }
+    q
 }
 
 /// The greater; NaN if one is.

@@ -6,6 +6,7 @@
 
 use core::arch::asm;
 
+use super::math::fma;
 use super::smem::Smem;
 use super::sync::tid;
 use crate::layout::{ldmatrix_a, ldmatrix_b, mma_d, operand_offset};
@@ -40,7 +41,7 @@ unsafe extern "unadjusted" {
 /// # Safety
 /// By the whole warp; `from` is 16-byte aligned, its 16 bytes are written by nobody meanwhile.
 #[inline(always)]
-pub(super) unsafe fn ldmatrix(from: Smem) -> [u32; 4] {
+pub(crate) unsafe fn ldmatrix(from: Smem) -> [u32; 4] {
     // SAFETY: the caller's.
     let r = unsafe { ldmatrix_x4(from.generic()) };
     [r.0, r.1, r.2, r.3]
@@ -81,16 +82,6 @@ pub(super) unsafe fn mma_f16<const H: usize>(d: &mut [f32; 4], a: &[u32; 4], b: 
             in(reg32) a[0], in(reg32) a[1], in(reg32) a[2], in(reg32) a[3], in(reg32) b[H], in(reg32) b[H + 1],
             options(nomem, nostack))
     }
-}
-
-#[inline(always)]
-fn fma(a: f32, b: f32, c: f32) -> f32 {
-    let d: f32;
-    // SAFETY: arithmetic on registers.
-    unsafe {
-        asm!("fma.rn.f32 {0}, {1}, {2}, {3};", out(reg32) d, in(reg32) a, in(reg32) b, in(reg32) c, options(pure, nomem, nostack))
-    }
-    d
 }
 
 /// # Safety

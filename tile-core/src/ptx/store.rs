@@ -5,7 +5,7 @@ use core::arch::asm;
 use super::element::Pack16;
 use super::epilogue::AccElement;
 use super::smem::{Smem, here};
-use super::sync::{shuffle_xor, tid, warp_barrier, warpgroup_barrier};
+use super::sync::{any_lane, shuffle_xor, tid, warp_barrier, warpgroup_barrier};
 use super::tma::{fence_for_bulk, store_box, wait_stores_read};
 use super::wgmma::{Wgmma, Width};
 use crate::layout::{accumulator_at, fragment_at, stmatrix_offset, tile_offset};
@@ -20,6 +20,21 @@ use crate::view::Window;
 unsafe extern "unadjusted" {
     #[link_name = "llvm.nvvm.stmatrix.sync.aligned.m8n8.x4.b16.p0"]
     fn stmatrix_x4(to: *mut u8, a: u32, b: u32, c: u32, d: u32);
+}
+
+/// Writes 16 x 16 elements of a warp's accumulator to where its threads point.
+///
+/// # Safety
+/// By the whole warp; the places are its to write.
+#[inline(always)]
+pub(crate) unsafe fn stmatrix(to: Smem, [a, b, c, d]: [u32; 4]) {
+    #[cfg(target_feature = "sm_90a")]
+    // SAFETY: the caller's.
+    unsafe {
+        stmatrix_x4(to.generic(), a, b, c, d)
+    }
+    #[cfg(not(target_feature = "sm_90a"))]
+    let _ = (to, a, b, c, d);
 }
 
 /// Rounds and writes the rows of an accumulator, clipped to the window.
@@ -74,6 +89,87 @@ where
     }
 }
 
+/// As [`store_rows`] of 64 rows, 16 bytes at a time where the window is wide and aligned enough. Elements of 16 bits change
+/// lanes for that: as they lie, half a sector is written at once, which is ten times as slow.
+///
+/// # Safety
+/// As for [`store_rows`].
+#[inline(always)]
+pub(crate) unsafe fn store_wide<T: AccElement, const N: usize>(w: &Window<T>, regs: [<Width<N> as Wgmma>::Regs; 1])
+where
+    Width<N>: Wgmma,
+{
+    let [regs] = regs;
+    let aligned = (w.ptr as u64 | (w.stride * size_of::<T>() as u64)) % 16 == 0;
+    if const { N < 32 } || !aligned || w.cols < N as u32 {
+        // SAFETY: the caller's.
+        return unsafe { store_64::<T, N>(w, 0, &regs) };
+    }
+    let t = here(tid() % 128);
+    let (lane, row) = (t % 4, t / 32 * 16 + t % 32 / 4);
+    let stride = w.stride as usize;
+    if const { size_of::<T>() == 4 } {
+        // two elements of each of four lanes are a sector
+        let corner = w.ptr.wrapping_add(row as usize * stride + lane as usize * 2);
+        return Width::<N>::pairs(
+            &regs,
+            #[inline(always)]
+            |i, x, y| {
+                let down = i % 2 * 8;
+                let (inside, to) = (row + (down as u32) < w.rows, corner.wrapping_add(down * stride + i / 2 * 8));
+                // SAFETY: rows inside the window, of which all columns are.
+                unsafe {
+                    asm!("{{ .reg .pred p; setp.ne.u32 p, {3}, 0; @p st.global.v2.b32 [{0}], {{{1}, {2}}}; }}",
+                        in(reg64) to, in(reg32) x, in(reg32) y, in(reg32) inside as u32, options(nostack))
+                }
+            },
+        );
+    }
+    let corner = w.ptr.wrapping_add(row as usize * stride + lane as usize * 8);
+    Width::<N>::chunks(
+        regs,
+        #[inline(always)]
+        |g, v| {
+            let two = |i: usize| T::bits_of_two(v[i], v[i + 1]);
+            let to = corner.wrapping_add(32 * g);
+            // SAFETY: rows inside the window, of which all columns are.
+            unsafe {
+                store_16_bytes(to, row < w.rows, across_four(lane, [two(0), two(4), two(8), two(12)]));
+                let to = to.wrapping_add(8 * stride);
+                store_16_bytes(to, row + 8 < w.rows, across_four(lane, [two(2), two(6), two(10), two(14)]));
+            }
+            v
+        },
+    );
+}
+
+/// Four lanes have four words each; word `i` of lane `j` becomes word `j` of lane `i`. `lane` is the running one of the four.
+///
+/// By whole warps.
+#[inline(always)]
+fn across_four(lane: u32, w: [u32; 4]) -> [u32; 4] {
+    let odd = lane % 2 == 1;
+    let (a, b) = if odd { (w[0], w[2]) } else { (w[1], w[3]) };
+    let (a, b) = (shuffle_xor(a, 1), shuffle_xor(b, 1));
+    let w = if odd { [a, w[1], b, w[3]] } else { [w[0], a, w[2], b] };
+    let high = lane >= 2;
+    let (a, b) = if high { (w[0], w[1]) } else { (w[2], w[3]) };
+    let (a, b) = (shuffle_xor(a, 2), shuffle_xor(b, 2));
+    if high { [a, b, w[2], w[3]] } else { [w[0], w[1], a, b] }
+}
+
+/// # Safety
+/// If `condition`, 16 aligned bytes are the caller's to write.
+#[inline(always)]
+unsafe fn store_16_bytes<T>(to: *mut T, condition: bool, v: [u32; 4]) {
+    // SAFETY: the caller's.
+    unsafe {
+        asm!("{{ .reg .pred p; setp.ne.u32 p, {1}, 0; @p st.global.v4.b32 [{0}], {{{2}, {3}, {4}, {5}}}; }}",
+            in(reg64) to, in(reg32) condition as u32, in(reg32) v[0], in(reg32) v[1], in(reg32) v[2], in(reg32) v[3],
+            options(nostack))
+    }
+}
+
 /// The address of global memory as a pointer.
 #[inline(always)]
 pub(crate) fn global<T>(address: u64) -> *mut T {
@@ -94,8 +190,8 @@ pub(crate) unsafe fn read_u32(base: u64, i: u32) -> u32 {
     v
 }
 
-/// Rounds an accumulator into the warpgroup's staging buffers, 64 rows and columns at a time, and has the copy engine
-/// store each.
+/// Rounds `f(g, ..)` of an accumulator's groups of 16 columns into the warpgroup's staging buffers, 64 rows and columns at a
+/// time, and has the copy engine store each. What `f` computes is used at once: for a whole accumulator it would not fit.
 ///
 /// # Safety
 /// By the whole warpgroup, whose buffers and rows they are.
@@ -106,15 +202,16 @@ pub(crate) unsafe fn store_staged<T: Pack16, const N: usize, const BUFFERS: usiz
     map: u64,
     at: (u32, u32),
     regs: &[<Width<N> as Wgmma>::Regs; H],
+    f: impl Fn(usize, [f32; 8]) -> [f32; 8],
 ) where
     Width<N>: Wgmma,
 {
     // SAFETY: the caller's.
     unsafe {
-        stage_64::<T, N, BUFFERS>(wg, buffers, map, at, &regs[0]);
+        stage_64::<T, N, BUFFERS>(wg, buffers, map, at, &regs[0], &f);
         if H > 1 {
             // the buffers go round: a multiple of their number was used
-            stage_64::<T, N, BUFFERS>(wg, buffers, map, (at.0, at.1 + 64), &regs[H - 1]);
+            stage_64::<T, N, BUFFERS>(wg, buffers, map, (at.0, at.1 + 64), &regs[H - 1], &f);
         }
     }
 }
@@ -128,6 +225,7 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
     map: u64,
     at: (u32, u32),
     regs: &<Width<N> as Wgmma>::Regs,
+    f: &impl Fn(usize, [f32; 8]) -> [f32; 8],
 ) where
     Width<N>: Wgmma,
 {
@@ -151,15 +249,12 @@ unsafe fn stage_64<T: Pack16, const N: usize, const BUFFERS: usize>(
                 }
                 warpgroup_barrier(wg.index);
             }
-            #[cfg(target_feature = "sm_90a")]
+            let v = f(g, v);
             // SAFETY: inside this warpgroup's buffer.
             unsafe {
-                stmatrix_x4(
-                    buffer.add(stmatrix_offset(thread, group as u32) as usize).generic(),
-                    T::pack(v[0], v[1]),
-                    T::pack(v[2], v[3]),
-                    T::pack(v[4], v[5]),
-                    T::pack(v[6], v[7]),
+                stmatrix(
+                    buffer.add(stmatrix_offset(thread, group as u32) as usize),
+                    [T::pack(v[0], v[1]), T::pack(v[2], v[3]), T::pack(v[4], v[5]), T::pack(v[6], v[7])],
                 );
             }
             if group == 3 {
@@ -218,6 +313,8 @@ pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT
         return;
     }
     let corner = w.ptr.wrapping_add(col as usize * stride + row as usize);
+    // how many columns there are of this thread's two rows
+    let (top, bottom) = (if row < w.cols { w.rows } else { 0 }, if row + 8 < w.cols { w.rows } else { 0 });
     Width::<N>::quads(
         regs,
         #[inline(always)]
@@ -227,9 +324,9 @@ pub(crate) unsafe fn store_transposed<T: AccElement, const N: usize, const SPLIT
                 let col = col + 8 * g as u32;
                 // SAFETY: only elements inside the window are written.
                 unsafe {
-                    let inside = [row < w.cols && col < w.rows, row < w.cols && col + 1 < w.rows];
+                    let inside = [col < top, col + 1 < top];
                     T::store_two([p, p.wrapping_add(stride)], [v[0], v[1]], inside);
-                    let inside = [row + 8 < w.cols && col < w.rows, row + 8 < w.cols && col + 1 < w.rows];
+                    let inside = [col < bottom, col + 1 < bottom];
                     T::store_two([p.wrapping_add(8), p.wrapping_add(stride + 8)], [v[2], v[3]], inside);
                 }
             }
@@ -265,13 +362,8 @@ where
         #[inline(always)]
         |g, [a, b, c, d]| {
             let to = base.add(g / 4 * 64 * SPAN + stmatrix_offset(thread, g as u32 % 4) as usize);
-            #[cfg(target_feature = "sm_90a")]
             // SAFETY: inside the tile.
-            unsafe {
-                stmatrix_x4(to.generic(), a, b, c, d)
-            }
-            #[cfg(not(target_feature = "sm_90a"))]
-            let _ = (to, a, b, c, d);
+            unsafe { stmatrix(to, [a, b, c, d]) };
         },
     );
     fence_for_bulk();
@@ -380,6 +472,17 @@ pub(crate) type RowValues = [f32; 2];
 #[inline(always)]
 pub(crate) fn zip_rows(a: RowValues, b: RowValues, f: impl Fn(f32, f32) -> f32) -> RowValues {
     [f(a[0], b[0]), f(a[1], b[1])]
+}
+
+/// Every element times its row's value; nothing is done where a warp's rows are all to be multiplied by one.
+///
+/// By whole warps.
+#[inline(always)]
+pub(crate) fn scale_rows<const N: usize>(regs: <Width<N> as Wgmma>::Regs, by: RowValues) -> <Width<N> as Wgmma>::Regs
+where
+    Width<N>: Wgmma,
+{
+    if any_lane(by[0] != 1.0 || by[1] != 1.0) { Width::<N>::map_rows(regs, by, |x, s| x * s) } else { regs }
 }
 
 /// Folds every row by an associative and commutative `f`: in the thread, then over the four lanes that share the row.

@@ -17,6 +17,8 @@ unsafe extern "unadjusted" {
     fn shfl_bfly(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn shfl_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.vote.any.sync"]
+    fn vote_any(mask: u32, condition: bool) -> bool;
 }
 
 #[cfg(target_feature = "sm_90a")]
@@ -30,6 +32,8 @@ unsafe extern "unadjusted" {
     fn cluster_arrive();
     #[link_name = "llvm.nvvm.barrier.cluster.wait.aligned"]
     fn cluster_wait();
+    #[link_name = "llvm.nvvm.elect.sync"]
+    fn elect_sync(mask: u32) -> (u32, bool);
 }
 
 /// The thread's number in its block.
@@ -45,6 +49,15 @@ pub(crate) fn unknown_zero() -> u32 {
     let zero: u32;
     // SAFETY: a special register.
     unsafe { core::arch::asm!("mov.u32 {0}, %ctaid.y;", out(reg32) zero, options(pure, nomem, nostack)) }
+    zero
+}
+
+/// Another.
+#[inline(always)]
+pub(crate) fn other_unknown_zero() -> u32 {
+    let zero: u32;
+    // SAFETY: a special register.
+    unsafe { core::arch::asm!("mov.u32 {0}, %ctaid.z;", out(reg32) zero, options(pure, nomem, nostack)) }
     zero
 }
 
@@ -68,20 +81,15 @@ pub(crate) fn worker() -> (u32, u32) {
     }
 }
 
-/// As [`worker`], read anew by every call.
+/// The block's number among all blocks, and how many there are: read anew by every call.
 #[inline(always)]
-pub(crate) fn worker_here() -> (u32, u32) {
-    #[cfg(target_feature = "sm_90a")]
-    {
-        let (id, n): (u32, u32);
-        // SAFETY: special registers.
-        unsafe {
-            core::arch::asm!("mov.u32 {0}, %clusterid.x; mov.u32 {1}, %nclusterid.x;", out(reg32) id, out(reg32) n, options(nostack));
-        }
-        (id, n)
+pub(crate) fn block_here() -> (u32, u32) {
+    let (id, n): (u32, u32);
+    // SAFETY: special registers.
+    unsafe {
+        core::arch::asm!("mov.u32 {0}, %ctaid.x; mov.u32 {1}, %nctaid.x;", out(reg32) id, out(reg32) n, options(nostack));
     }
-    #[cfg(not(target_feature = "sm_90a"))]
-    worker()
+    (id, n)
 }
 
 /// The block's number in its cluster.
@@ -132,6 +140,28 @@ pub(crate) fn warp_barrier() {
 pub(crate) fn shuffle_xor(value: u32, lane_mask: u32) -> u32 {
     // SAFETY: see the module.
     unsafe { shfl_bfly(u32::MAX, value, lane_mask, 31) }
+}
+
+/// Whether `condition` holds in any lane of the warp.
+#[inline(always)]
+pub(crate) fn any_lane(condition: bool) -> bool {
+    // SAFETY: see the module.
+    unsafe { vote_any(u32::MAX, condition) }
+}
+
+/// True in one lane of the warp. Behind it the assembler knows that a single thread runs, which it needs for the copy
+/// engine's instructions: else it puts a loop around each.
+#[inline(always)]
+pub(crate) fn elect() -> bool {
+    #[cfg(target_feature = "sm_90a")]
+    // SAFETY: see the module.
+    unsafe {
+        elect_sync(u32::MAX).1
+    }
+    #[cfg(not(target_feature = "sm_90a"))]
+    {
+        tid() % 32 == 0
+    }
 }
 
 /// `value` of lane `lane`.

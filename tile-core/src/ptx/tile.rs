@@ -17,11 +17,11 @@ use crate::tile::Fold;
 use crate::view::Window;
 
 /// A thread's values of a tile.
-pub struct Spread<V>([V; MOST_PER_THREAD]);
+pub struct Spread<V>(pub(super) [V; MOST_PER_THREAD]);
 
 /// What a thread knows of the values per row (one: a thread belongs to one row) or per column (one for each of its
 /// adjacent columns).
-pub struct PerLine<V>([V; MOST_IN_CHUNK]);
+pub struct PerLine<V>(pub(super) [V; MOST_IN_CHUNK]);
 const MOST_IN_CHUNK: usize = 16;
 
 /// Calls `$m!($arguments; 0 1 2 ...)`.
@@ -51,6 +51,10 @@ fn spread<V: Value, L: Layout<M, N>, const M: usize, const N: usize>(f: impl Fn(
 }
 
 impl<V: Value> Spread<V> {
+    #[inline(always)]
+    pub(super) fn of<L: Layout<M, N>, const M: usize, const N: usize>(f: impl Fn(usize) -> V) -> Self {
+        spread::<V, L, M, N>(f)
+    }
     #[inline(always)]
     pub(crate) fn map<U: Value, L: Layout<M, N>, const M: usize, const N: usize>(
         &self,
@@ -92,6 +96,19 @@ impl<V: Value> Spread<V> {
         spread::<U, L, M, N>(
             #[inline(always)]
             |i| f(self.0[i], per_column.0[i % L::CHUNK]),
+        )
+    }
+}
+
+impl Spread<f32> {
+    #[inline(always)]
+    pub(crate) fn turn_pairs<L: Layout<M, N>, const M: usize, const N: usize>(&self, cos: &Self, sin: &Self) -> Self {
+        spread::<f32, L, M, N>(
+            #[inline(always)]
+            |i| {
+                let (mine, other, c, s) = (self.0[i], self.0[i ^ 1], cos.0[i / 2], sin.0[i / 2]);
+                if i % 2 == 0 { mine * c - other * s } else { mine * c + other * s }
+            },
         )
     }
 }
@@ -207,7 +224,7 @@ impl<T: Element> Share<T> {
 }
 
 /// A thread's elements of a tile as memory holds them: piece by piece, the first [`COUNT`](Piece::COUNT) of them used.
-pub struct Words<T>(pub(super) [[u32; 4]; 16], PhantomData<T>);
+pub struct Words<T>(pub(super) [[u32; 4]; 16], pub(super) PhantomData<T>);
 
 /// Reads a window; zeros outside. All reads are under way before the first is waited for.
 ///
@@ -223,7 +240,7 @@ pub(crate) unsafe fn fetch_tile<T: Element, L: Layout<M, N>, const KEEP: bool, c
     |q: usize| {
         let (from, limits) = (share.address::<L, M, N>(q * in_piece), share.piece::<L, M, N>(q * in_piece));
         // SAFETY: aligned, and inside the window.
-        unsafe { load_piece::<KEEP>(const { Piece::<T, L, M, N>::BYTES }, from, limits) }
+        unsafe { load_piece::<KEEP>(const { Piece::<T, L, M, N>::BYTES }, L::NARROW, from, limits) }
     };
     let mut words: [[u32; 4]; 16] = upto_16!(array, read, Piece::<T, L, M, N>::COUNT, [0; 4]);
     if !Piece::<T, L, M, N>::all_whole(w) {
@@ -296,7 +313,7 @@ pub(crate) fn pack<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
 pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, const N: usize>(
     w: &Window<T>,
 ) -> Spread<T::Value> {
-    let (first, _) = L::first(tid());
+    let (first, _) = L::first(here(tid()));
     let first = spread::<T::Value, L, M, N>(
         #[inline(always)]
         |i| {
@@ -322,16 +339,40 @@ pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M
     x: &Words<T>,
     other: &Words<W>,
     per_row: &PerLine<P>,
+    cols: u32,
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
     let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
     by_pieces::<T, L, M, N, _>(
+        cols,
         #[inline(always)]
         |q| (q, anew::<T>(x.0[q])),
         #[inline(always)]
         |(q, x), k| {
             let i = q * in_piece + k;
             f(value::<T>(x, k), value::<W>(&other.0[i / in_other], i % in_other), per_row.0[0])
+        },
+    )
+}
+
+/// As [`combine`], with two counterparts and two values for each row.
+#[inline(always)]
+pub(crate) fn combine_two<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
+    x: &Words<T>,
+    others: (&Words<W>, &Words<W>),
+    per_row: (&PerLine<P>, &PerLine<P>),
+    f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
+) -> Words<T> {
+    let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
+    by_pieces::<T, L, M, N, _>(
+        u32::MAX,
+        #[inline(always)]
+        |q| (q, anew::<T>(x.0[q])),
+        #[inline(always)]
+        |(q, x), k| {
+            let (i, j) = ((q * in_piece + k) / in_other, (q * in_piece + k) % in_other);
+            let others = (value::<W>(&others.0.0[i], j), value::<W>(&others.1.0[i], j));
+            f(value::<T>(x, k), others, (per_row.0.0[0], per_row.1.0[0]))
         },
     )
 }
@@ -364,7 +405,7 @@ impl<W: Element> Repeated<W> {
             let from = self.share.address::<L, M, N>(i);
             let piece = self.share.piece::<L, M, N>(i);
             // SAFETY: aligned, and inside the window.
-            let words = unsafe { load_piece::<KEEP>(bytes, from, piece) };
+            let words = unsafe { load_piece::<KEEP>(bytes, false, from, piece) };
             if !edges {
                 return words;
             }
@@ -385,15 +426,20 @@ impl<W: Element> Repeated<W> {
     }
 }
 
-/// `f(i)` of every element, rounded: one piece after the other, so that only the values of one piece are held.
+/// `f(i)` of every element, rounded: one piece after the other, so that only the values of one piece are held. Pieces that lie
+/// beyond `cols` in every thread are passed over, where there is little to do for each: a branch keeps pieces apart.
 #[inline(always)]
 fn by_pieces<T: Element, L: Layout<M, N>, const M: usize, const N: usize, S>(
+    cols: u32,
     start: impl Fn(usize) -> S,
     f: impl Fn(&S, usize) -> T::Value,
 ) -> Words<T> {
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
     let piece = #[inline(always)]
     |q: usize| {
+        if q > 0 && L::step((q * in_piece) as u32).1 >= cols {
+            return [0; 4];
+        }
         let state = start(q);
         let v = #[inline(always)]
         |k: usize| f(&state, k % in_piece);
@@ -412,6 +458,7 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
     x: &Words<T>,
     w: &Window<W>,
     per_row: &PerLine<P>,
+    cols: u32,
     f: impl Fn(T::Value, W::Value, P) -> T::Value,
 ) -> Words<T> {
     let w = Repeated::of::<L, M, N>(w);
@@ -419,6 +466,7 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
     let all = #[inline(always)]
     |edges: bool| {
         by_pieces::<T, L, M, N, _>(
+            cols,
             // SAFETY: the caller's.
             #[inline(always)]
             |q| unsafe { (anew::<T>(x.0[q]), w.read::<L, true, M, N>(q * in_piece, in_piece, edges)) },
@@ -426,7 +474,7 @@ pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, 
             |(x, w), k| f(value::<T>(x, k), Repeated::<W>::value::<L, M, N>(w, k), per_row.0[0]),
         )
     };
-    if w.all_whole { all(false) } else { all(true) }
+    all(!w.all_whole)
 }
 
 /// [`combine_row`] and [`store_words`] in one, a piece after the other, so that registers are free early. Streamed.
@@ -443,7 +491,7 @@ pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N
 ) {
     if !Piece::<T, L, M, N>::all_whole(to) {
         // SAFETY: the caller's.
-        unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, f)) };
+        unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, to.cols, f)) };
         return;
     }
     let (w, share) = (Repeated::of::<L, M, N>(w), Share::of::<L, M, N>(to));
@@ -470,7 +518,7 @@ pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N
         };
         upto_16!(each, piece, Piece::<T, L, M, N>::COUNT);
     };
-    if w.all_whole { all(false) } else { all(true) }
+    all(!w.all_whole)
 }
 
 /// As [`combine_row`], with two rows and two values for each row.
@@ -489,6 +537,7 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
     let all = #[inline(always)]
     |edges: bool| {
         by_pieces::<T, L, M, N, _>(
+            u32::MAX,
             #[inline(always)]
             |q| {
                 let i = q * in_piece;
@@ -505,7 +554,7 @@ pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M,
             },
         )
     };
-    if w.all_whole && b.all_whole { all(false) } else { all(true) }
+    all(!(w.all_whole && b.all_whole))
 }
 
 /// `f` of every element and its row's two values, rounded.
@@ -516,6 +565,7 @@ pub(crate) fn map_words<T: Element, P: Value, L: Layout<M, N>, const M: usize, c
     f: impl Fn(T::Value, (P, P)) -> T::Value,
 ) -> Words<T> {
     by_pieces::<T, L, M, N, _>(
+        u32::MAX,
         #[inline(always)]
         |q| anew::<T>(x.0[q]),
         #[inline(always)]
@@ -558,7 +608,7 @@ pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const STREAM: bool
 // Warps meet through the block's scratch, 1024 bytes in two halves that are used by turns: who writes a half for the
 // second time has passed the barrier of the turn between, and so have, before that, all readers of the first time. One
 // barrier a turn is enough.
-const HALF: u32 = 512;
+pub(super) const HALF: u32 = 512;
 
 /// Four partial results, so that the joins of one need not wait for each other.
 #[inline(always)]
@@ -575,7 +625,7 @@ fn partial<F: Fold<V>, V: Value, L: Layout<M, N>, const M: usize, const N: usize
 }
 
 #[inline(always)]
-fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
+pub(super) fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
     F::join(v, V::from_bits32(shuffle_xor(v.to_bits32(), lanes)))
 }
 
@@ -664,7 +714,7 @@ pub(crate) unsafe fn fold_words<
 /// # Safety
 /// By the whole block.
 #[inline(always)]
-unsafe fn join_row<F: Fold<V>, V: Value, const THREADS: usize, C: Chunks, const M: usize>(
+pub(super) unsafe fn join_row<F: Fold<V>, V: Value, const THREADS: usize, C: Chunks, const M: usize>(
     scratch: &mut Smem,
     mut s: V,
 ) -> PerLine<V> {
@@ -851,137 +901,23 @@ pub(crate) unsafe fn fold_columns<
     sums
 }
 
-/// Joins `f` of the elements of each column, by way of a word for each column and warp in `scratch`: of all rows that the
-/// tile can hold if `all`, else of those that are inside.
-///
-/// # Safety
-/// By the whole block, with scratch that nobody uses.
-#[inline(always)]
-pub(crate) unsafe fn fold_column_words<
-    F: Fold<V>,
-    T: Element,
-    V: Value,
-    const THREADS: usize,
-    C: Chunks,
-    const M: usize,
-    const N: usize,
->(
-    scratch: Smem,
-    words: &Words<T>,
-    all: bool,
-    rows: u32,
-    f: impl Fn(T::Value) -> V,
-) -> PerLine<V> {
-    let t = tid();
-    let across = const { (N / C::LEN) as u32 };
-    let in_piece = const { Piece::<T, ByColumns<THREADS, C>, M, N>::ELEMENTS };
-    let left = rows.saturating_sub(<ByColumns<THREADS, C> as Layout<M, N>>::first(t).0);
-    let column = #[inline(always)]
-    |k: usize| {
-        if k >= C::LEN {
-            return V::ZERO;
-        }
-        let mut s = F::START;
-        let mut join = #[inline(always)]
-        |i: usize| {
-            if i % C::LEN == k {
-                let (down, _) = <ByColumns<THREADS, C> as Layout<M, N>>::step(i as u32);
-                let v = f(value_anew::<T>(&words.0[i / in_piece], i % in_piece));
-                s = F::join(s, if all || down < left { v } else { F::START });
-            }
-        };
-        upto_64!(each, join, <ByColumns<THREADS, C> as Layout<M, N>>::PER_THREAD);
-        s
-    };
-    let mut sums = PerLine::<V>::of(column);
-    let mut across_lanes = #[inline(always)]
-    |k: usize| {
-        let mut s = sums.0[k];
-        if across <= 1 {
-            s = join_across::<F, V>(s, 1);
-        }
-        if across <= 2 {
-            s = join_across::<F, V>(s, 2);
-        }
-        if across <= 4 {
-            s = join_across::<F, V>(s, 4);
-        }
-        if across <= 8 {
-            s = join_across::<F, V>(s, 8);
-        }
-        if across <= 16 {
-            s = join_across::<F, V>(s, 16);
-        }
-        sums.0[k] = s;
-    };
-    upto_16!(each, across_lanes, C::LEN);
-    let (warp, lane) = (t / 32, t % 32);
-    let columns = (lane % across) * C::LEN as u32;
-    let mine = scratch.add((warp * N as u32 + columns) as usize * 4);
-    let write = #[inline(always)]
-    |k: usize| {
-        // SAFETY: the words of this warp's columns, written by the first lane that has the column.
-        unsafe { mine.add(k * 4).store_u32_if(sums.0[k].to_bits32(), lane < across) }
-    };
-    upto_16!(each, write, C::LEN);
-    block_barrier();
-    // One thread joins the words of one column, and leaves the result where the first warp's was: only it reads that.
-    let first = scratch.add(t as usize * 4);
-    if t < N as u32 {
-        // SAFETY: written before the barrier.
-        let mut s = V::from_bits32(unsafe { first.load_u32() });
-        let mut join = #[inline(always)]
-        |w: usize| {
-            if w > 0 {
-                // SAFETY: as above.
-                s = F::join(s, V::from_bits32(unsafe { first.add(w * N * 4).load_u32() }));
-            }
-        };
-        upto_64!(each, join, THREADS / 32);
-        // SAFETY: this thread's alone until the next barrier.
-        unsafe { first.store_u32(s.to_bits32()) };
-    }
-    block_barrier();
-    let mut read = #[inline(always)]
-    |k: usize| {
-        // SAFETY: written before the barrier.
-        sums.0[k] = V::from_bits32(unsafe { scratch.add(columns as usize * 4 + k * 4).load_u32() });
-    };
-    upto_16!(each, read, C::LEN);
-    sums
-}
-
 /// `f` of every element, its counterparts in two columns and its column's value, rounded: one piece after the other.
-///
-/// # Safety
-/// As for [`fetch_tile`].
 #[inline(always)]
-pub(crate) unsafe fn combine_columns<
-    T: Element,
-    W: Element,
-    P: Value,
-    L: Layout<M, N>,
-    const M: usize,
-    const N: usize,
->(
+pub(crate) fn combine_columns<T: Element, W: Value, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
     x: &Words<T>,
-    columns: (&Window<W>, &Window<W>),
+    columns: (&Spread<W>, &Spread<W>),
     per_column: &PerLine<P>,
-    f: impl Fn(T::Value, (W::Value, W::Value), P) -> T::Value,
+    f: impl Fn(T::Value, (W, W), P) -> T::Value,
 ) -> Words<T> {
-    let (first, _) = L::first(here(tid()));
     let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let of_row = #[inline(always)]
-    |c: &Window<W>, i: usize| {
-        let row = first + L::step(i as u32).0;
-        let from = c.ptr.wrapping_add((row as u64 * c.stride) as usize) as u64;
-        // SAFETY: inside the window.
-        unsafe { load_one::<W>(from, Limits { row, rows: c.rows, at: 0, limit: c.cols }) }
-    };
     by_pieces::<T, L, M, N, _>(
+        u32::MAX,
         #[inline(always)]
-        |q| (q, anew::<T>(x.0[q]), (of_row(columns.0, q * in_piece), of_row(columns.1, q * in_piece))),
+        |q| (q, anew::<T>(x.0[q])),
         #[inline(always)]
-        |(q, x, of_row), k| f(value::<T>(x, k), *of_row, per_column.0[(q * in_piece + k) % L::CHUNK]),
+        |(q, x), k| {
+            let i = q * in_piece + k;
+            f(value::<T>(x, k), (columns.0.0[i], columns.1.0[i]), per_column.0[i % L::CHUNK])
+        },
     )
 }

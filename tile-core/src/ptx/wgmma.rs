@@ -10,6 +10,31 @@ use crate::shared::Major;
 
 use super::sync::tid;
 
+/// A matrix descriptor, of which only the lower word differs from one place in a tile to the next: addresses lie in
+/// its lowest 14 bits, in units of 16 bytes, and shared memory has no more than they can say.
+#[derive(Clone, Copy)]
+pub struct Descriptor {
+    low: u32,
+    high: u32,
+}
+
+impl Descriptor {
+    #[inline(always)]
+    pub(crate) fn new(bits: u64) -> Self {
+        Descriptor { low: bits as u32, high: (bits >> 32) as u32 }
+    }
+    /// The same, `bytes` further.
+    #[inline(always)]
+    pub(crate) fn further(self, bytes: usize) -> Self {
+        Descriptor { low: self.low + (bytes / 16) as u32, ..self }
+    }
+    /// As the instruction takes it, `units` of 16 bytes further.
+    #[inline(always)]
+    fn at(self, units: u32) -> u64 {
+        (self.low + units) as u64 | (self.high as u64) << 32
+    }
+}
+
 /// A width as a type, so that traits can be implemented for the widths that exist.
 pub struct Width<const N: usize>;
 
@@ -18,22 +43,22 @@ pub trait MmaElement: Element + super::element::Pack16 {
     /// # Safety
     /// As for [`issue`].
     #[doc(hidden)]
-    unsafe fn issue<W: Wgmma, M: Major>(d: &mut W::Regs, a: u64, b: u64);
+    unsafe fn issue<W: Wgmma, M: Major>(d: &mut W::Regs, a: Descriptor, b: Descriptor);
     /// # Safety
     /// As for [`issue_packed`].
     #[doc(hidden)]
-    unsafe fn issue_packed<W: Wgmma, M: Major>(d: &mut W::Regs, a: [u32; 16], b: u64);
+    unsafe fn issue_packed<W: Wgmma, M: Major>(d: &mut W::Regs, a: [u32; 16], b: Descriptor);
 }
 macro_rules! element {
     ($t:ty, $issue:ident $issue_t:ident $packed:ident $packed_t:ident) => {
         impl MmaElement for $t {
             #[inline(always)]
-            unsafe fn issue<W: Wgmma, M: Major>(d: &mut W::Regs, a: u64, b: u64) {
+            unsafe fn issue<W: Wgmma, M: Major>(d: &mut W::Regs, a: Descriptor, b: Descriptor) {
                 // SAFETY: the caller's.
                 unsafe { if M::TRANSPOSED { W::$issue_t(d, a, b) } else { W::$issue(d, a, b) } }
             }
             #[inline(always)]
-            unsafe fn issue_packed<W: Wgmma, M: Major>(d: &mut W::Regs, a: [u32; 16], b: u64) {
+            unsafe fn issue_packed<W: Wgmma, M: Major>(d: &mut W::Regs, a: [u32; 16], b: Descriptor) {
                 // SAFETY: the caller's.
                 unsafe { if M::TRANSPOSED { W::$packed_t(d, a, b) } else { W::$packed(d, a, b) } }
             }
@@ -75,7 +100,7 @@ pub unsafe trait Wgmma {
     /// `f(g, d[4g..4g+4])`, which replaces them: 8 columns.
     #[doc(hidden)]
     fn quads(d: Self::Regs, f: impl FnMut(usize, [f32; 4]) -> [f32; 4]) -> Self::Regs;
-    /// `f(g, d[16g..16g+16])`, which replaces them: 32 columns. Only for widths of 32 and more.
+    /// `f(g, d[16g..16g+16])`, which replaces them: 32 columns. Only for multiples of 32.
     #[doc(hidden)]
     fn chunks(d: Self::Regs, f: impl FnMut(usize, [f32; 16]) -> [f32; 16]) -> Self::Regs;
     #[doc(hidden)]
@@ -86,25 +111,28 @@ pub unsafe trait Wgmma {
     /// `f(g, p[4g..4g+4])`: 16 columns.
     #[doc(hidden)]
     fn packed_groups(p: &Self::Packed, f: impl FnMut(usize, [u32; 4]));
+    /// `p[i]`.
+    #[doc(hidden)]
+    fn packed_at(p: &Self::Packed, i: usize) -> u32;
     /// `p[16s..16s+16]`: 64 columns.
     #[doc(hidden)]
     fn packed_slab(p: &Self::Packed, s: usize) -> [u32; 16];
     #[doc(hidden)]
-    unsafe fn issue_bf16(d: &mut Self::Regs, a: u64, b: u64);
+    unsafe fn issue_bf16(d: &mut Self::Regs, a: Descriptor, b: Descriptor);
     #[doc(hidden)]
-    unsafe fn issue_f16(d: &mut Self::Regs, a: u64, b: u64);
+    unsafe fn issue_f16(d: &mut Self::Regs, a: Descriptor, b: Descriptor);
     #[doc(hidden)]
-    unsafe fn issue_bf16_t(d: &mut Self::Regs, a: u64, b: u64);
+    unsafe fn issue_bf16_t(d: &mut Self::Regs, a: Descriptor, b: Descriptor);
     #[doc(hidden)]
-    unsafe fn issue_f16_t(d: &mut Self::Regs, a: u64, b: u64);
+    unsafe fn issue_f16_t(d: &mut Self::Regs, a: Descriptor, b: Descriptor);
     #[doc(hidden)]
-    unsafe fn packed_bf16(d: &mut Self::Regs, a: [u32; 16], b: u64);
+    unsafe fn packed_bf16(d: &mut Self::Regs, a: [u32; 16], b: Descriptor);
     #[doc(hidden)]
-    unsafe fn packed_f16(d: &mut Self::Regs, a: [u32; 16], b: u64);
+    unsafe fn packed_f16(d: &mut Self::Regs, a: [u32; 16], b: Descriptor);
     #[doc(hidden)]
-    unsafe fn packed_bf16_t(d: &mut Self::Regs, a: [u32; 16], b: u64);
+    unsafe fn packed_bf16_t(d: &mut Self::Regs, a: [u32; 16], b: Descriptor);
     #[doc(hidden)]
-    unsafe fn packed_f16_t(d: &mut Self::Regs, a: [u32; 16], b: u64);
+    unsafe fn packed_f16_t(d: &mut Self::Regs, a: [u32; 16], b: Descriptor);
     #[doc(hidden)]
     fn tie(d: &mut Self::Regs);
 }
@@ -161,7 +189,7 @@ pub(crate) fn fence() {
 macro_rules! issue {
     ($name:ident, $types:literal, $major:literal, $step:literal, $n:literal, $r:literal, $i0:literal; $($i:literal)*) => {
         #[inline(always)]
-        unsafe fn $name(d: &mut [f32; $r], a: u64, b: u64) {
+        unsafe fn $name(d: &mut [f32; $r], a: Descriptor, b: Descriptor) {
             // SAFETY: descriptors of full slots, behind a fence; the group owns the accumulators until it is waited for.
             unsafe { core::arch::asm!(
                 concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a0}, {b0}, 1, 1, 1, 0, ", $major, ";"),
@@ -169,8 +197,8 @@ macro_rules! issue {
                 concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a2}, {b2}, 1, 1, 1, 0, ", $major, ";"),
                 concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a3}, {b3}, 1, 1, 1, 0, ", $major, ";"),
                 inout(reg32) d[$i0], $(inout(reg32) d[$i],)*
-                a0 = in(reg64) a, a1 = in(reg64) a + 2, a2 = in(reg64) a + 4, a3 = in(reg64) a + 6,
-                b0 = in(reg64) b, b1 = in(reg64) b + $step, b2 = in(reg64) b + 2 * $step, b3 = in(reg64) b + 3 * $step,
+                a0 = in(reg64) a.at(0), a1 = in(reg64) a.at(2), a2 = in(reg64) a.at(4), a3 = in(reg64) a.at(6),
+                b0 = in(reg64) b.at(0), b1 = in(reg64) b.at($step), b2 = in(reg64) b.at(2 * $step), b3 = in(reg64) b.at(3 * $step),
                 options(nostack)) }
         }
     };
@@ -181,7 +209,7 @@ macro_rules! issue {
 macro_rules! issue_packed {
     ($name:ident, $types:literal, $major:literal, $step:literal, $n:literal, $r:literal, $i0:literal; $($i:literal)*) => {
         #[inline(always)]
-        unsafe fn $name(d: &mut [f32; $r], a: [u32; 16], b: u64) {
+        unsafe fn $name(d: &mut [f32; $r], a: [u32; 16], b: Descriptor) {
             // SAFETY: as above; the group owns the registers of A, too.
             unsafe { core::arch::asm!(
                 concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k16.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b0}, 1, 1, 1, ", $major, ";"),
@@ -193,7 +221,7 @@ macro_rules! issue_packed {
                 a4 = in(reg32) a[4], a5 = in(reg32) a[5], a6 = in(reg32) a[6], a7 = in(reg32) a[7],
                 a8 = in(reg32) a[8], a9 = in(reg32) a[9], a10 = in(reg32) a[10], a11 = in(reg32) a[11],
                 a12 = in(reg32) a[12], a13 = in(reg32) a[13], a14 = in(reg32) a[14], a15 = in(reg32) a[15],
-                b0 = in(reg64) b, b1 = in(reg64) b + $step, b2 = in(reg64) b + 2 * $step, b3 = in(reg64) b + 3 * $step,
+                b0 = in(reg64) b.at(0), b1 = in(reg64) b.at($step), b2 = in(reg64) b.at(2 * $step), b3 = in(reg64) b.at(3 * $step),
                 options(nostack)) }
         }
     };
@@ -293,6 +321,10 @@ macro_rules! wgmma {
             #[inline(always)]
             fn packed_groups(p: &[u32; $r / 2], mut f: impl FnMut(usize, [u32; 4])) {
                 $(if $p % 4 == 0 { f($p / 4, [p[$p], p[$p | 1], p[($p | 2) % ($r / 2)], p[($p | 3) % ($r / 2)]]) })*
+            }
+            #[inline(always)]
+            fn packed_at(p: &[u32; $r / 2], i: usize) -> u32 {
+                p[i % ($r / 2)]
             }
             #[inline(always)]
             fn packed_slab(p: &[u32; $r / 2], s: usize) -> [u32; 16] {

@@ -185,6 +185,12 @@ impl World {
         }
     }
 
+    /// One end of a copy. Of memory of the host only what was made page-locked is known.
+    fn reachable(&mut self, what: &str, on_device: bool, at: u64, bytes: usize, device: Option<i32>) -> bool {
+        let known = on_device || self.memory.at(at).is_some();
+        !known || self.checked(what, at, bytes, device.filter(|_| on_device))
+    }
+
     fn execute(&mut self, device: i32, op: Op) {
         match op {
             Op::Wait(_) | Op::Mark => {}
@@ -219,11 +225,11 @@ impl World {
                 let peer = from.device && to.device;
                 for i in 0..rows {
                     let (a, b) = (from.address + (i * from.pitch) as u64, to.address + (i * to.pitch) as u64);
-                    let readable = !from.device || self.checked("a copy's source", a, width, None);
                     let own = if peer { None } else { Some(device) };
-                    let writable = !to.device || self.checked("a copy's target", b, width, own);
+                    let readable = self.reachable("a copy's source", from.device, a, width, None);
+                    let writable = self.reachable("a copy's target", to.device, b, width, own);
                     if readable && writable {
-                        // SAFETY: device memory was checked; memory of the host is the caller's to keep. They may
+                        // SAFETY: what the driver gave out was checked; other memory of the host is the caller's to keep. They may
                         // overlap only if the caller says so, and then nothing is promised.
                         unsafe { std::ptr::copy(a as *const u8, b as *mut u8, width) };
                     }

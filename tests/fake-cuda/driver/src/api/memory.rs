@@ -4,7 +4,7 @@
 use super::{api, put};
 use crate::memory::State;
 use crate::queue::{End, Op};
-use crate::world::{Code, INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, World};
+use crate::world::{Code, INVALID_VALUE, OUT_OF_MEMORY, STREAM_CAPTURE_UNSUPPORTED, World, context_device};
 use std::ffi::c_void;
 
 /// A description of a copy of rows, as the driver declares it.
@@ -162,8 +162,14 @@ api! {
         w.copy(stream as u64, device(from), device(to), bytes, 1)
     }
     fn cuMemcpyPeerAsync(
-        to: u64, _to_context: *mut c_void, from: u64, _from_context: *mut c_void, bytes: usize, stream: *mut c_void,
+        to: u64, to_context: *mut c_void, from: u64, from_context: *mut c_void, bytes: usize, stream: *mut c_void,
     ) |w| {
+        for (address, context) in [(to, to_context), (from, from_context)] {
+            if w.memory.at(address).map(|(_, p)| p.device) != context_device(context) {
+                w.violation(format!("{address:#x} is no memory of the context that a copy between GPUs names"));
+                return Err(INVALID_VALUE);
+            }
+        }
         w.copy(stream as u64, device(from), device(to), bytes, 1)
     }
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) |w| {

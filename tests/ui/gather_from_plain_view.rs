@@ -27,6 +27,7 @@ pub fn copy(
         |warp, (left, right)| {
             for ticket in tickets {
                 let pages = table.list(ticket);
+                let keys = kv.gather(warp, pages, 0);
                 left.fill(warp).gather(warp, pages); //~ right: left.fill(warp).gather(warp, keys);
                 right.fill(warp).gather(warp, keys.beside::<_, _, 128>(&k_rope));
             }

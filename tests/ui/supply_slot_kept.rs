@@ -28,6 +28,7 @@ pub fn copy(
         |warp, (left, right)| {
             for ticket in tickets {
                 let pages = table.list(ticket);
+                let keys = kv.gather(warp, pages, 0);
                 kept = Some(left.fill(warp)); //~ right: left.fill(warp).gather(warp, keys); kept = Some(());
                 right.fill(warp).gather(warp, keys.beside::<_, _, 128>(&k_rope));
             }

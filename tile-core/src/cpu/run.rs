@@ -4,7 +4,7 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::string::{String, ToString};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::vec::Vec;
 
 use super::memory::{Arena, Smem};
@@ -167,12 +167,23 @@ fn work<K: Kernel>(launch: &Launch<K::Args<'_>>) {
         if let Err(payload) = result {
             launch.stop.store(true, Ordering::Relaxed);
             let fault = Fault { block: worker * K::CLUSTER, message: message(&*payload) };
-            if let Ok(mut first) = launch.fault.lock() {
-                let earlier = first.as_ref().is_some_and(|f| f.block <= fault.block);
-                if !earlier {
-                    *first = Some(fault);
-                }
+            let mut first = locked(&launch.fault);
+            let earlier = first.as_ref().is_some_and(|f| f.block <= fault.block);
+            if !earlier {
+                *first = Some(fault);
             }
+        }
+    }
+}
+
+/// Asks for the lock until it has it: what the standard library does where it must wait is not instrumented, so that
+/// sanitizers do not see that one holder comes after the other.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(guard)) => return guard.into_inner(),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }
     }
 }

@@ -19,16 +19,19 @@ type Failed = Box<dyn std::error::Error>;
 /// The text without its checks, and how many accesses there were that asked.
 fn unchecked(text: &str) -> (String, usize) {
     let (mut out, mut found) = (String::with_capacity(text.len()), 0);
+    let mut in_edge = false;
     for line in text.lines() {
         let bare = line.trim_start();
-        if bare.starts_with("{ .reg .pred p, q; .reg .b32 n, t;") {
-            continue; // an edge, element by element
+        // an edge, element by element: a block of several lines
+        in_edge |= bare.starts_with("{ .reg .pred p,q;.reg .b32 n,t;");
+        if in_edge {
+            in_edge = !bare.ends_with('}');
+            continue;
         }
-        let guarded = bare.strip_prefix("{ .reg .pred p; setp.lt.u32 p,");
-        match guarded.and_then(|rest| rest.split_once("; @p ")).and_then(|(_, access)| access.strip_suffix(" }")) {
+        let guarded = bare.strip_prefix("{ .reg .pred p;setp.lt.u32 p,");
+        match guarded.and_then(|rest| rest.split_once(";@p ")).and_then(|(_, access)| access.strip_suffix('}')) {
             Some(access) => {
                 found += 1;
-                out.push('\t');
                 out.push_str(access);
             }
             None => out.push_str(line),

@@ -8,7 +8,7 @@
 //! The mean is that of `f32` sums; the variance that of the differences from it, so that a large mean costs no precision.
 //! One rounding, at the store. Weights and bias may be left out: a view without columns reads as zero, and the offset is 1
 //! then. **Bytes that must move**: every element read once and written once. Share of
-//! a device copy, NVIDIA H200, bf16: 0.78 at 16384 x 4096, 0.84 at 4096 x 7168, 0.89 at 24960 x 512, 0.29 at 99840 x 128.
+//! a device copy, NVIDIA H200, bf16: 0.97 to 0.99 from 128 to 8192 columns, 0.93 at 8192 x 16384.
 //!
 //! Rows stay in registers as elements; blocks are small and many, as in [`rmsnorm`](crate::rmsnorm).
 //!

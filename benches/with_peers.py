@@ -26,6 +26,7 @@ P, Z, I, F = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_float
 def library(path):
     lib = ctypes.CDLL(path)
     lib.tilewright_gemm.argtypes = [P, I, I, P, P, P, Z, Z, Z]
+    lib.tilewright_gemm_e4m3.argtypes = [P, P, Z, Z, Z]
     lib.tilewright_rmsnorm.argtypes = [P, I, P, P, P, P, Z, Z, F]
     lib.tilewright_mla_sizes.argtypes = [Z, Z, Z, P, P]
     lib.tilewright_mla_plan.argtypes = [P, Z, Z, Z, P, Z, P]
@@ -170,6 +171,57 @@ def gemm(lib, dtype, m, n, k, args):
         yield "gemm_portable", dtype, shape, t["gemm_portable"], "gemm_hopper", t["gemm_hopper"], rate
 
 
+def blocks(x, rows):
+    """A matrix in e4m3, and its scales: one for each `rows` x 128, in f32."""
+    m, k = x.shape
+    padded = torch.nn.functional.pad(x.float(), (0, -k % 128, 0, -m % rows))
+    tiles = padded.view(-1, rows, padded.shape[1] // 128, 128)
+    scale = tiles.abs().amax((1, 3), keepdim=True).clamp(1e-4) / 448
+    narrow = (tiles / scale).view_as(padded)[:m, :k].to(torch.float8_e4m3fn).contiguous()
+    return narrow, scale[:, 0, :, 0].contiguous()
+
+
+def wide(x, rows):
+    narrow, scale = x
+    whole = scale.double().repeat_interleave(rows, 0).repeat_interleave(128, 1)
+    return narrow.double() * whole[:narrow.shape[0], :narrow.shape[1]]
+
+
+def gemm_e4m3(lib, m, n, k, args):
+    count = sets_for(m * k + n * k + 2 * m * n)
+    sets = [(blocks(torch.randn(m, k, device="cuda"), 1), blocks(torch.randn(n, k, device="cuda"), 128),
+             torch.empty(m, n, device="cuda", dtype=torch.bfloat16)) for _ in range(count)]
+
+    def ours(a, b, c):
+        tensors = (P * 5)(*[t.data_ptr() for t in (*a, *b, c)])
+        done(lib.tilewright_gemm_e4m3(stream(), tensors, m, n, k))
+    calls = {"gemm_e4m3": [lambda s=s: ours(*s) for s in sets]}
+    try:
+        import deep_gemm
+        turned = [((a[0], deep_gemm.get_mn_major_tma_aligned_tensor(a[1])), b, c) for a, b, c in sets]
+        deep_gemm.fp8_gemm_nt(*turned[0])
+        torch.cuda.synchronize()
+        calls["DeepGEMM"] = [lambda s=s: deep_gemm.fp8_gemm_nt(*s) for s in turned]
+    except BaseException as e:
+        if isinstance(e, KeyboardInterrupt):
+            raise
+        absent("DeepGEMM", e)
+    a, b, c = sets[0]
+    want = wide((a[0][:256], a[1][:256]), 1) @ wide(b, 128).t()
+    for name, fns in calls.items():
+        c.fill_(float("nan"))
+        fns[0]()
+        torch.cuda.synchronize()
+        error = ((c[:256].double() - want).norm() / want.norm()).item()
+        if not error < 1e-2 or not torch.isfinite(c).all():
+            raise RuntimeError(f"{name} is wrong at {m}x{n}x{k} of e4m3: relative error {error:.2e}")
+    t = measure([Candidate(name, fns) for name, fns in calls.items()], args.rounds, 25)
+    rate = lambda us: f"{2e-6 * m * n * k / us:.0f} TFLOP/s"
+    for peer in calls:
+        if peer != "gemm_e4m3":
+            yield "gemm_e4m3", "e4m3", f"{m}x{n}x{k}", t["gemm_e4m3"], peer, t[peer], rate
+
+
 def rmsnorm(lib, dtype, m, n, args):
     code, dt = DTYPES[dtype]
     count = sets_for(2 * m * n * dt.itemsize)
@@ -267,7 +319,7 @@ def mla(lib, dtype, b, h, s, args):
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("library")
-    p.add_argument("--only", default="", choices=["", "gemm", "rmsnorm", "mla"])
+    p.add_argument("--only", default="", choices=["", "gemm", "e4m3", "rmsnorm", "mla"])
     p.add_argument("--quick", action="store_true")
     p.add_argument("--products", default="", help="MxNxK,...: these products in bf16 in place of the list")
     p.add_argument("--rounds", type=int, default=9)
@@ -295,6 +347,12 @@ def main():
         decodes = [("bf16", b, h, s) for h in (128, 16) for s in (1024, 4096, 8192) for b in (1, 16, 64, 128, 132)]
     wanted = lambda what: args.only in ("", what)
     work = [gemm(lib, *s, args) for s in products if wanted("gemm")]
+    # scales as DeepSeek-V3 has them, and shapes of its layers
+    narrow = [(4096, 7168, 2048), (4096, 2112, 7168)]
+    if not args.quick:
+        narrow += [(4096, 24576, 1536), (4096, 32768, 512), (4096, 7168, 16384), (4096, 4096, 7168), (128, 7168, 2048),
+                   (128, 4096, 7168), (64, 24576, 1536)]
+    work += [gemm_e4m3(lib, *s, args) for s in narrow if wanted("e4m3")]
     work += [rmsnorm(lib, *s, args) for s in norms if wanted("rmsnorm")]
     work += [mla(lib, *s, args) for s in decodes if wanted("mla")]
     for group in work:

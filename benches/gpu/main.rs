@@ -22,6 +22,7 @@ mod report;
 mod rmsnorm;
 mod rope;
 mod rows;
+mod scaled;
 mod timing;
 mod tune;
 mod twin;
@@ -31,7 +32,7 @@ use std::process::ExitCode;
 use report::Report;
 use tilewright::prelude::*;
 
-const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|rmsnorm|rows|rope|mla|launch|twin] [--config NAME,..] [--tune FILE] [--json FILE] [--commit HASH]";
+const USAGE: &str = "usage: gpu [--quick] [--check] [--only gemm|scaled|rmsnorm|rows|rope|mla|launch|twin] [--config NAME,..] [--tune FILE] [--json FILE] [--commit HASH]";
 
 #[derive(Default)]
 pub struct Options {
@@ -81,6 +82,9 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if wanted("gemm") {
         right &= gemm::check(&stream, o)?;
     }
+    if wanted("scaled") {
+        right &= scaled::check(&stream, o)?;
+    }
     if wanted("rmsnorm") {
         right &= rmsnorm::check(&stream, o)?;
     }
@@ -112,6 +116,9 @@ fn run(o: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         }
         if wanted("rope") {
             rope::time(&stream, o, &mut report)?;
+        }
+        if wanted("scaled") {
+            scaled::time(&stream, o, &mut report)?;
         }
         if wanted("gemm") {
             gemm::time(&stream, o, &mut report)?;

@@ -116,6 +116,13 @@ impl WarpGroup {
         // SAFETY: as above.
         AccRows::new(unsafe { backend::fetch_rows::<T>(&tile.window) })
     }
+
+    /// The elements of a tile of one column, for the rows of an accumulator: factors of each row. What lies outside is zero.
+    #[inline(always)]
+    pub fn fetch_column(&mut self, tile: TileRef<'_, f32, 64, 1>) -> AccRows {
+        // SAFETY: as above.
+        AccRows::new(unsafe { backend::fetch_column(&tile.window) })
+    }
 }
 
 impl<const N: usize, const H: usize> Acc<N, H>

@@ -91,7 +91,9 @@ pub use tilewright_macros::kernel;
 /// Everything a kernel file needs: `use tilewright::prelude::*;`.
 pub mod prelude {
     pub use crate::attention::{Attended, Attention, LatentKeys};
-    pub use crate::backend::{AccElement, AttentionElement, BlockProduct, DotElement, MmaElement, Split, Wgmma, Width};
+    pub use crate::backend::{
+        AccElement, AttentionElement, BlockProduct, DotElement, MmaElement, SharedFactor, Split, Wgmma, Width,
+    };
     pub use crate::backend::{exp, exp2, fma, inverse, log2, quotient, reciprocal, rsqrt, sigmoid, sqrt, tanh};
     pub use crate::cluster::{ClusterSum, ClusterSummer};
     pub use crate::columns::ColumnScratch;

@@ -9,7 +9,7 @@
 //! every older one, whichever accumulator it belongs to. So two groups in flight are safe, if they wait a little longer:
 //! a step waits until only the newest commit is pending, and that is its own; every other wait is for none at all.
 
-use crate::backend::{self, MmaElement, NotShared, Pack16, Wgmma, Width};
+use crate::backend::{self, MmaElement, NotShared, Pack16, SharedFactor, Wgmma, Width};
 use crate::pipeline::{FullSlot, Release};
 use crate::roles::WarpGroup;
 use crate::shared::{Major, Right, Rows, Stage};
@@ -249,7 +249,7 @@ where
     /// Starts `acc += A B` on tiles of `slot`, and releases the slot of the step before, whose products have retired.
     /// `pick` chooses the operands; it can name tiles of this slot alone.
     #[inline(always)]
-    pub fn step<T: MmaElement, S: Stage, const STAGES: usize, const K: usize, M: Major>(
+    pub fn step<T: SharedFactor, S: Stage, const STAGES: usize, const K: usize, M: Major>(
         &mut self,
         slot: FullSlot<'p, S, STAGES>,
         pick: impl for<'s> FnOnce(&'s S) -> (Rows<'s, T, K, H>, Right<'s, T, N, K, M>),
@@ -268,7 +268,7 @@ where
 {
     /// As [`step`](Mma::step), on tiles of the resident slots and of `slot`.
     #[inline(always)]
-    pub fn step_with<T: MmaElement, S: Stage, const STAGES: usize, const K: usize, M: Major>(
+    pub fn step_with<T: SharedFactor, S: Stage, const STAGES: usize, const K: usize, M: Major>(
         &mut self,
         slot: FullSlot<'p, S, STAGES>,
         pick: impl for<'s> FnOnce(&'s R, &'s S) -> (Rows<'s, T, K, H>, Right<'s, T, N, K, M>),
@@ -295,7 +295,7 @@ where
     }
     /// Starts `acc += A B` on tiles of the resident slots.
     #[inline(always)]
-    pub fn multiply<T: MmaElement, const K: usize, M: Major>(
+    pub fn multiply<T: SharedFactor, const K: usize, M: Major>(
         &mut self,
         pick: impl for<'s> FnOnce(&'s R) -> (Rows<'s, T, K, H>, Right<'s, T, N, K, M>),
     ) {

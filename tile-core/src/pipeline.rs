@@ -6,7 +6,7 @@
 //! published. The ends are lent to the role closures, so they can not be leaked, and a block does not exit before all
 //! bytes that its producer asked for have landed ([`Channel::drain`]).
 //!
-//! With a [`Multicast`] tile in its stage a slot belongs to the whole cluster: it is empty
+//! With a [`Multicast`](crate::shared::Multicast) tile in its stage a slot belongs to the whole cluster: it is empty
 //! when the consumers of all its blocks have released it.
 
 use core::marker::PhantomData;

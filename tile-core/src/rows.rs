@@ -101,6 +101,21 @@ where
         let [regs] = self.regs;
         Acc { regs: [Width::<N>::map_rows(regs, rows.values, f)] }
     }
+    /// `self + part * by`, `by` having a value for each row; rounded once. How sums of parts that have scales of their own grow.
+    ///
+    /// ```
+    /// use tilewright_core::prelude::*;
+    /// /// `sum += scale A B^T` on a slot of 8-bit factors, whose products are exact in f32 for so short a depth.
+    /// fn step(wg: &mut WarpGroup, sum: Acc<128>, part: Acc<128>, scales: TileRef<'_, f32, 64, 1>) -> Acc<128> {
+    ///     let scales = wg.fetch_column(scales);
+    ///     sum.add_scaled(part, scales)
+    /// }
+    /// ```
+    #[inline(always)]
+    pub fn add_scaled(self, part: Acc<N>, by: AccRows) -> Self {
+        let ([sum], [part]) = (self.regs, part.regs);
+        Acc { regs: [Width::<N>::add_scaled(sum, &part, by.values)] }
+    }
     /// Every element times its row's value. Where all rows that a warp holds are to be multiplied by one, it leaves them
     /// as they are, which gives the same.
     #[inline(always)]

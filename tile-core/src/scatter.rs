@@ -113,7 +113,7 @@ impl<T: Element, const N: usize> ScatterRows<'_, T, N> {
     ) {
         let faults = cta.faults;
         let raw = self.meta.raw;
-        let aligned = (self.base as u64 | (raw.row_stride | raw.slab_stride) * size_of::<T>() as u64) % 16 == 0;
+        let aligned = (self.base as u64 | ((raw.row_stride | raw.slab_stride) * size_of::<T>() as u64)) % 16 == 0;
         // SAFETY: a place is a row of this view, of `N` elements, which nobody reads during the launch, and which
         // is written by relaxed stores alone, all of them of the same width.
         unsafe {

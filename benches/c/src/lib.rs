@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use tilewright::ops::gemm::{Factor, Path, gemm_by};
+use tilewright::ops::gemm::{Factor, Path, Scaled, gemm_by, gemm_e4m3};
 use tilewright::ops::mla::{self, Args, KEY, Latent, Problem, VALUE};
 use tilewright::ops::rmsnorm::{Normed, rmsnorm, rmsnorm_residual};
 use tilewright::prelude::*;
@@ -63,6 +63,37 @@ pub unsafe extern "C" fn tilewright_gemm(
             1 => gemm::<f16>(stream, path, pointers, extents),
             _ => gemm::<f32>(stream, path, pointers, extents),
         }
+    })
+}
+
+/// `C = A B^T` of dense matrices of e4m3 to bf16 on device 0: `tensors` are A and its scales (m x ceil(k / 128), f32), B and its
+/// scales (ceil(n / 128) x ceil(k / 128)), and C.
+///
+/// # Safety
+/// As for [`tilewright_gemm`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tilewright_gemm_e4m3(
+    stream: *mut c_void,
+    tensors: *const [*mut c_void; 5],
+    m: usize,
+    n: usize,
+    k: usize,
+) -> i32 {
+    // SAFETY: the caller's.
+    code(unsafe {
+        let [a, sa, b, sb, c] = *tensors;
+        Device::cuda(0).and_then(|device| {
+            let (stream, depth) = (Stream::from_raw(&device, stream)?, k.div_ceil(128));
+            let a = Scaled {
+                elements: TensorView::from_raw(&device, a.cast(), [m, k], [k, 1])?,
+                scales: TensorView::from_raw(&device, sa.cast(), [m, depth], [depth, 1])?,
+            };
+            let b = Scaled {
+                elements: TensorView::from_raw(&device, b.cast(), [n, k], [k, 1])?,
+                scales: TensorView::from_raw(&device, sb.cast(), [n.div_ceil(128), depth], [depth, 1])?,
+            };
+            gemm_e4m3(&stream, a, b, TensorViewMut::<bf16, 2>::from_raw(&device, c.cast(), [m, n], [n, 1])?)
+        })
     })
 }
 

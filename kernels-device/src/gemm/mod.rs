@@ -6,3 +6,4 @@ pub mod finish;
 pub mod hopper;
 pub mod ping_pong;
 pub mod portable;
+pub mod scaled;

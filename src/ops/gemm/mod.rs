@@ -13,11 +13,13 @@ use tilewright_kernels::gemm::{epilogue, hopper, ping_pong, portable};
 mod choose;
 mod config;
 mod fused;
+mod scaled;
 mod table;
 
 pub use config::{Config, Decode};
 pub use fused::{Activation, Epilogue, gemm_fused};
 use fused::{Finish, bias, finish_with, parts};
+pub use scaled::{Scaled, Unscaled, gemm_e4m3};
 
 /// Which kernel family multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,6 +59,16 @@ pub(crate) unsafe fn fetch_rows<T: Pack16>(w: &Window<T>) -> RowValues {
     core::array::from_fn(|r| if r < cols { unsafe { w.ptr.add(r).read() }.to_value() } else { 0.0 })
 }
 
+/// The elements of a column as an accumulator's rows have them.
+///
+/// # Safety
+/// The window is readable.
+pub(crate) unsafe fn fetch_column(w: &Window<f32>) -> RowValues {
+    let rows = if w.cols > 0 { w.rows as usize } else { 0 };
+    // SAFETY: inside the window.
+    core::array::from_fn(|r| if r < rows { unsafe { w.ptr.add(r * w.stride as usize).read() } } else { 0.0 })
+}
+
 /// The elements of the transposed window as an accumulator has them, of the column groups of 8 whose number is `rank`
 /// modulo `SPLIT`; the others are zero.
 ///

@@ -34,7 +34,7 @@ pub(crate) use barrier::*;
 pub(crate) use cluster::cluster_sum;
 pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
-pub(crate) use epilogue::{fetch_columns, fetch_rows, fetch_transposed, zip, zip_packed};
+pub(crate) use epilogue::{fetch_column, fetch_columns, fetch_rows, fetch_transposed, zip, zip_packed};
 pub(crate) use groups::*;
 pub use math::{exp, exp2, fma, inverse, log2, quotient, reciprocal, rsqrt, sigmoid, sqrt, tanh};
 #[allow(unused_imports)]

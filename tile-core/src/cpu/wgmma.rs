@@ -5,7 +5,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::AccElement;
-use crate::element::{Element, bf16, f16};
+use crate::element::{Element, bf16, e4m3, f16};
 use crate::layout::tile_offset;
 use crate::mma::Packed;
 use crate::shared::{Major, Right, Rows};
@@ -19,8 +19,20 @@ pub trait Pack16: AccElement {}
 impl Pack16 for f16 {}
 impl Pack16 for bf16 {}
 
-/// Element types that tensor cores multiply.
-pub trait MmaElement: Pack16 {}
+/// Element types that tensor cores multiply, from shared memory.
+pub trait SharedFactor: Element<Value = f32> {
+    /// Whether both ways to lie in a tile are possible.
+    #[doc(hidden)]
+    const TRANSPOSES: bool = true;
+}
+impl SharedFactor for f16 {}
+impl SharedFactor for bf16 {}
+impl SharedFactor for e4m3 {
+    const TRANSPOSES: bool = false;
+}
+
+/// Element types that tensor cores multiply, from shared memory and from registers: those of 16 bits.
+pub trait MmaElement: SharedFactor + Pack16 {}
 impl MmaElement for f16 {}
 impl MmaElement for bf16 {}
 
@@ -54,6 +66,16 @@ pub unsafe trait Wgmma {
     fn zero() -> Self::Regs;
     #[doc(hidden)]
     fn map(d: Self::Regs, f: impl Fn(u32, u32, f32) -> f32) -> Self::Regs;
+    /// `d + p * rows[row]` of every element.
+    #[doc(hidden)]
+    fn add_scaled(mut d: Self::Regs, p: &Self::Regs, rows: RowValues) -> Self::Regs {
+        let p = p.as_ref();
+        let columns = p.len() / rows.len();
+        for (i, x) in d.as_mut().iter_mut().enumerate() {
+            *x = super::fma(p[i], rows[i / columns], *x);
+        }
+        d
+    }
 }
 macro_rules! wgmma {
     ($n:literal, $($rest:tt)*) => {
@@ -152,7 +174,7 @@ impl Pending {
 ///
 /// # Safety
 /// The operands stay full until the next call, or `settle`.
-pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const K: usize, const H: usize, M: Major>(
+pub(crate) unsafe fn issue<T: SharedFactor, const N: usize, const K: usize, const H: usize, M: Major>(
     regs: &mut [<Width<N> as Wgmma>::Regs; H],
     pending: &mut Pending,
     a: &Rows<'_, T, K, H>,
@@ -182,7 +204,8 @@ pub(crate) unsafe fn issue_packed<T: MmaElement, const N: usize, const K: usize,
     pending.0 = Some(operands(Left::Packed(a.regs.as_ref().as_ptr()), b));
 }
 
-fn operands<T: MmaElement, const N: usize, const K: usize, M: Major>(a: Left, b: &Right<'_, T, N, K, M>) -> Operands {
+fn operands<T: SharedFactor, const N: usize, const K: usize, M: Major>(a: Left, b: &Right<'_, T, N, K, M>) -> Operands {
+    const { assert!(T::TRANSPOSES || !M::TRANSPOSED, "factors of 8 bits lie along the depth") };
     Operands { a, b: b.base.ptr, b_slab: b.slab, transposed: M::TRANSPOSED, n: N, k: K, compute: product::<T> }
 }
 
@@ -218,7 +241,7 @@ unsafe fn unpack<T: Element<Value = f32>>(base: *const u8, slab: usize, rows: us
 
 /// # Safety
 /// The operands' slots are full.
-unsafe fn product<T: MmaElement>(o: &Operands, h: usize, regs: &mut [f32]) {
+unsafe fn product<T: SharedFactor>(o: &Operands, h: usize, regs: &mut [f32]) {
     let (mut left, mut b) = (Vec::new(), Vec::with_capacity(o.n * o.k));
     // SAFETY: 64 rows of A; n rows of B and k columns, or, transposed, k rows and n columns.
     unsafe {

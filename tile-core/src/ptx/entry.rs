@@ -6,7 +6,7 @@ use super::barrier::Barrier;
 use super::smem::Smem;
 use super::sync::*;
 use super::tma::wait_stores_read;
-use super::wgmma::{Descriptor, MmaElement, Wgmma, Width, commit, fence, tie_after_wait};
+use super::wgmma::{Descriptor, MmaElement, SharedFactor, Wgmma, Width, commit, fence, tie_after_wait};
 use crate::layout::{k_major_descriptor, mn_major_descriptor};
 use crate::mma::Packed;
 use crate::roles::{WarpGroup, warpgroup};
@@ -262,7 +262,7 @@ impl Pending {
     }
 }
 
-/// `$body` for each slab of 64 in depth, straight-line.
+/// `$body` for each slab of 128 bytes in depth, straight-line.
 macro_rules! slabs {
     ($n:expr, |$s:ident| $body:expr) => {
         slabs!(@ $n, $s, $body, 0 1 2 3 4 5 6 7 8)
@@ -292,7 +292,7 @@ fn right<T, const N: usize, const K: usize, M: Major>(b: &Right<'_, T, N, K, M>)
 /// # Safety
 /// By the whole warpgroup; operands stay full until the group has retired.
 #[inline(always)]
-pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const K: usize, const H: usize, M: Major>(
+pub(crate) unsafe fn issue<T: SharedFactor, const N: usize, const K: usize, const H: usize, M: Major>(
     regs: &mut [<Width<N> as Wgmma>::Regs; H],
     _: &mut Pending,
     a: &Rows<'_, T, K, H>,
@@ -302,7 +302,7 @@ pub(crate) unsafe fn issue<T: MmaElement, const N: usize, const K: usize, const 
 {
     let (left, (right, depth)) = (Descriptor::new(k_major_descriptor(a.base.here().0)), right(b));
     fence();
-    slabs!(K * 2 / SPAN, |slab| {
+    slabs!(K * size_of::<T>() / SPAN, |slab| {
         let (left, right) = (left.further(slab * a.slab), right.further(slab * depth));
         // SAFETY: the caller's; behind the fence.
         unsafe {

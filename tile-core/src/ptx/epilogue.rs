@@ -264,6 +264,25 @@ pub(crate) unsafe fn fetch_rows<T: Pack16>(w: &Window<T>) -> RowValues {
     T::unpack(unsafe { T::load_packed([at, at.wrapping_add(8)], [row < cols, row + 8 < cols]) })
 }
 
+/// The elements of a column as an accumulator's rows have them.
+///
+/// # Safety
+/// As for [`fetch_columns`].
+#[inline(always)]
+pub(crate) unsafe fn fetch_column(w: &Window<f32>) -> RowValues {
+    let (row, _) = accumulator_at(here(tid() % 128), 0);
+    let rows = if w.cols > 0 { w.rows } else { 0 };
+    let at = |row: u32| {
+        // SAFETY: only elements inside the window are read.
+        if row < rows {
+            unsafe { w.ptr.cast_const().wrapping_add(row as usize * w.stride as usize).read() }
+        } else {
+            0.0
+        }
+    };
+    [at(row), at(row + 8)]
+}
+
 /// The elements of the transposed window as an accumulator has them, of the column groups of 8 whose number is `rank`
 /// modulo `SPLIT`; the others are zero.
 ///

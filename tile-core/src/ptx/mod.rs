@@ -40,7 +40,7 @@ pub(crate) use math::{max_nan, min_nan};
 pub use mma_sync::{BlockProduct, Split};
 pub use smem::Smem;
 pub(crate) use smem::here;
-pub use wgmma::{MmaElement, Wgmma, Width};
+pub use wgmma::{MmaElement, SharedFactor, Wgmma, Width};
 
 pub(crate) use attention::{attend, store_attended};
 pub(crate) use barrier::*;
@@ -48,7 +48,9 @@ pub(crate) use cluster::cluster_sum;
 pub(crate) use columns::*;
 pub(crate) use dot::{dot, dot_strips, store_block};
 pub(crate) use entry::*;
-pub(crate) use epilogue::{fetch_columns, fetch_rows, fetch_transposed, packed_values, zip, zip_8, zip_packed};
+pub(crate) use epilogue::{
+    fetch_column, fetch_columns, fetch_rows, fetch_transposed, packed_values, zip, zip_8, zip_packed,
+};
 pub(crate) use groups::*;
 pub(crate) use over::*;
 pub(crate) use row_pairs::*;

@@ -4,7 +4,7 @@
 //! the same basic block. Element access is generated straight-line by the width table: nothing is left to the unroller,
 //! and the accumulators stay in registers without a compiler flag.
 
-use crate::element::{Element, bf16, f16};
+use crate::element::{Element, bf16, e4m3, f16};
 use crate::layout::accumulator_at;
 use crate::shared::Major;
 
@@ -38,12 +38,16 @@ impl Descriptor {
 /// A width as a type, so that traits can be implemented for the widths that exist.
 pub struct Width<const N: usize>;
 
-/// Element types that tensor cores multiply.
-pub trait MmaElement: Element + super::element::Pack16 {
+/// Element types that tensor cores multiply, from shared memory.
+pub trait SharedFactor: Element {
     /// # Safety
     /// As for [`issue`].
     #[doc(hidden)]
     unsafe fn issue<W: Wgmma, M: Major>(d: &mut W::Regs, a: Descriptor, b: Descriptor);
+}
+
+/// Element types that tensor cores multiply, from shared memory and from registers: those of 16 bits.
+pub trait MmaElement: SharedFactor + super::element::Pack16 {
     /// # Safety
     /// As for [`issue_packed`].
     #[doc(hidden)]
@@ -51,12 +55,14 @@ pub trait MmaElement: Element + super::element::Pack16 {
 }
 macro_rules! element {
     ($t:ty, $issue:ident $issue_t:ident $packed:ident $packed_t:ident) => {
-        impl MmaElement for $t {
+        impl SharedFactor for $t {
             #[inline(always)]
             unsafe fn issue<W: Wgmma, M: Major>(d: &mut W::Regs, a: Descriptor, b: Descriptor) {
                 // SAFETY: the caller's.
                 unsafe { if M::TRANSPOSED { W::$issue_t(d, a, b) } else { W::$issue(d, a, b) } }
             }
+        }
+        impl MmaElement for $t {
             #[inline(always)]
             unsafe fn issue_packed<W: Wgmma, M: Major>(d: &mut W::Regs, a: [u32; 16], b: Descriptor) {
                 // SAFETY: the caller's.
@@ -67,6 +73,15 @@ macro_rules! element {
 }
 element!(bf16, issue_bf16 issue_bf16_t packed_bf16 packed_bf16_t);
 element!(f16, issue_f16 issue_f16_t packed_f16 packed_f16_t);
+
+impl SharedFactor for e4m3 {
+    #[inline(always)]
+    unsafe fn issue<W: Wgmma, M: Major>(d: &mut W::Regs, a: Descriptor, b: Descriptor) {
+        const { assert!(!M::TRANSPOSED, "factors of 8 bits lie along the depth") };
+        // SAFETY: the caller's.
+        unsafe { W::issue_e4m3(d, a, b) }
+    }
+}
 
 /// A width that warpgroup products have in this image.
 ///
@@ -121,6 +136,11 @@ pub unsafe trait Wgmma {
     unsafe fn issue_bf16(d: &mut Self::Regs, a: Descriptor, b: Descriptor);
     #[doc(hidden)]
     unsafe fn issue_f16(d: &mut Self::Regs, a: Descriptor, b: Descriptor);
+    #[doc(hidden)]
+    unsafe fn issue_e4m3(d: &mut Self::Regs, a: Descriptor, b: Descriptor);
+    /// `d + p * rows[row]` of every element; a thread has two rows.
+    #[doc(hidden)]
+    fn add_scaled(d: Self::Regs, p: &Self::Regs, rows: [f32; 2]) -> Self::Regs;
     #[doc(hidden)]
     unsafe fn issue_bf16_t(d: &mut Self::Regs, a: Descriptor, b: Descriptor);
     #[doc(hidden)]
@@ -199,6 +219,26 @@ macro_rules! issue {
                 inout(reg32) d[$i0], $(inout(reg32) d[$i],)*
                 a0 = in(reg64) a.at(0), a1 = in(reg64) a.at(2), a2 = in(reg64) a.at(4), a3 = in(reg64) a.at(6),
                 b0 = in(reg64) b.at(0), b1 = in(reg64) b.at($step), b2 = in(reg64) b.at(2 * $step), b3 = in(reg64) b.at(3 * $step),
+                options(nostack)) }
+        }
+    };
+}
+
+/// Four steps of 32 in depth, of elements of 8 bits: they take as many bytes.
+#[cfg(target_feature = "sm_90a")]
+macro_rules! issue_8 {
+    ($name:ident, $types:literal, $n:literal, $r:literal, $i0:literal; $($i:literal)*) => {
+        #[inline(always)]
+        unsafe fn $name(d: &mut [f32; $r], a: Descriptor, b: Descriptor) {
+            // SAFETY: as above.
+            unsafe { core::arch::asm!(
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k32.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a0}, {b0}, 1, 1, 1;"),
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k32.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a1}, {b1}, 1, 1, 1;"),
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k32.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a2}, {b2}, 1, 1, 1;"),
+                concat!("wgmma.mma_async.sync.aligned.m64n", $n, "k32.f32.", $types, " {{{", $i0, "}", $(", {", $i, "}",)* "}}, {a3}, {b3}, 1, 1, 1;"),
+                inout(reg32) d[$i0], $(inout(reg32) d[$i],)*
+                a0 = in(reg64) a.at(0), a1 = in(reg64) a.at(2), a2 = in(reg64) a.at(4), a3 = in(reg64) a.at(6),
+                b0 = in(reg64) b.at(0), b1 = in(reg64) b.at(2), b2 = in(reg64) b.at(4), b3 = in(reg64) b.at(6),
                 options(nostack)) }
         }
     };
@@ -336,6 +376,12 @@ macro_rules! wgmma {
             }
             issue!(issue_bf16, "bf16.bf16", "0", 2, $n, $r, $i0; $($i)*);
             issue!(issue_f16, "f16.f16", "0", 2, $n, $r, $i0; $($i)*);
+            issue_8!(issue_e4m3, "e4m3.e4m3", $n, $r, $i0; $($i)*);
+            #[inline(always)]
+            fn add_scaled(d: [f32; $r], p: &[f32; $r], rows: [f32; 2]) -> [f32; $r] {
+                use super::math::fma;
+                [fma(p[$i0], rows[0], d[$i0]), $(fma(p[$i], rows[$i / 2 % 2], d[$i])),*]
+            }
             issue!(issue_bf16_t, "bf16.bf16", "1", 128, $n, $r, $i0; $($i)*);
             issue!(issue_f16_t, "f16.f16", "1", 128, $n, $r, $i0; $($i)*);
             issue_packed!(packed_bf16, "bf16.bf16", "0", 2, $n, $r, $i0; $($i)*);

@@ -69,14 +69,20 @@ pub fn product<const BN: usize, const STAGES: usize, S: Schedule, O: Output, R: 
             for ((i, j), out) in c {
                 let at = (4 * i + 2 * rank + wg.index(), j);
                 let (rows, row) = (a_scales.strip(at.0), last(j / (GROUP / BN) as u32, b_scales.rows()));
-                let mut sum = Acc::<BN>::zero();
-                for k in 0..steps {
-                    // on their way while the slot is waited for
+                let scales = |wg: &mut WarpGroup, k: u32| {
                     let of_rows = wg.fetch_column(rows.tile(last(k, a_scales.cols())));
-                    let scale = b_scales.element(wg, row, last(k, b_scales.cols()));
+                    (of_rows, b_scales.element(wg, row, last(k, b_scales.cols())))
+                };
+                let mut sum = Acc::<BN>::zero();
+                let mut next = scales(wg, 0);
+                for k in 0..steps {
+                    let (of_rows, scale) = next;
+                    let by = of_rows.map(|x| x * scale);
                     let mut part = wg.mma(Acc::<BN>::zero());
                     part.step(ring.next(), |(a, b)| (a.rows_of(wg), b.all()));
-                    sum = sum.add_scaled(part.wait(), of_rows.map(|x| x * scale));
+                    // on their way while these products run
+                    next = scales(wg, k + 1);
+                    sum = sum.add_scaled(part.wait(), by);
                 }
                 finish(wg, at, sum, out);
             }

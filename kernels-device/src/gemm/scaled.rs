@@ -50,7 +50,7 @@ pub fn product<const BN: usize, const STAGES: usize, S: Schedule, O: Output, R: 
     Width<BN>: Wgmma,
     O::Part<1>: Iterator<Item = ((u32, u32), R)> + Send,
 {
-    const { assert!(GROUP % BN == 0, "the rows of B of a tile have one scale") };
+    const { assert!(GROUP.is_multiple_of(BN), "the rows of B of a tile have one scale") };
     let steps = a.across();
     let rank = cta.rank();
     cta.roles(

@@ -391,8 +391,9 @@ trait Hopper: MmaElement {
 
 /// Whether the copy engine can write C.
 fn bulk<T: Element>(c: &mut Out<'_, T>) -> bool {
-    let row_bytes = c.strides()[0] * size_of::<T>();
-    c.as_mut_ptr().addr().is_multiple_of(16) && row_bytes.is_multiple_of(16)
+    // It writes 16 bytes at a time: a row that ends within 16 bytes would take its neighbours with it (measured on an H200).
+    let bytes = [c.strides()[0], c.extents()[1]].map(|n| n * size_of::<T>());
+    c.as_mut_ptr().addr().is_multiple_of(16) && bytes.iter().all(|b| b.is_multiple_of(16))
 }
 
 fn by_ping_pong<T: Hopper>(stream: &Stream, a: In<'_, T>, b: In<'_, T>, mut c: Out<'_, T>) -> Result<()> {

@@ -132,6 +132,11 @@ impl<'a, T: Element> TensorViewMut<'a, T, 2> {
     /// As [`TensorView::tma_tiles`].
     pub fn tma_tiles_mut<const M: usize, const N: usize>(self) -> Result<TmaTilesMut<'a, T, M, N>> {
         let raw = raw_view(&self.place.extents, &self.place.strides, tile::<M, N>())?;
+        // The copy engine writes 16 bytes at a time: a row that ends within 16 bytes would take its neighbours with it.
+        let row = u64::from(raw.cols) * size_of::<T>() as u64;
+        if !row.is_multiple_of(TMA_ALIGN) {
+            return Err(Error::Alignment { arg: UNNAMED, what: "end of a row", expected: TMA_ALIGN, found: row });
+        }
         let map = tensor_map(&self.place, &raw, TmaTilesMut::<T, M, N>::map_request(&raw))?;
         // SAFETY: as for `tiles_mut`; the map is what was asked for.
         Ok(unsafe { TmaTilesMut::from_raw(self.place.base.cast(), raw, map, self.place.provenance()) })

@@ -133,6 +133,22 @@ fn nothing_to_do_is_fine() -> Result<()> {
     Ok(())
 }
 
+/// The copy engine writes 16 bytes at a time, past the end of a row that ends within them.
+#[test]
+fn claims_for_the_copy_engine_end_at_its_grain() -> Result<()> {
+    let s = cpu();
+    let mut y = Tensor::<f32, 2>::zeros(&s, [3, 16])?;
+    for columns in 1..=16 {
+        let claim = y.view_mut().cols(0..columns)?.tma_tiles_mut::<64, 32>().map(|_| ());
+        match claim {
+            Ok(()) => assert_eq!(columns % 4, 0),
+            Err(Error::Alignment { expected: 16, found, .. }) => assert_eq!(found, 4 * columns as u64),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_failing_kernel_is_a_value() -> Result<()> {
     let s = cpu();

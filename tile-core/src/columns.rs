@@ -7,7 +7,8 @@ use crate::element::{Element, Value};
 use crate::layout::{ByColumns, Chunks};
 use crate::roles::{BlockScope, Cta, Within};
 use crate::shared::Shared;
-use crate::tile::{Fetched, PerColumn, Tile, fetch};
+use crate::tile::{Fetched, PerColumn, Tile};
+use crate::tile_load::fetch;
 use crate::view::TileRef;
 
 /// Shared memory through which the warps of a block join what they have for `N` columns: a `#[shared]` parameter. `WORDS`

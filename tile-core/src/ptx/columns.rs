@@ -4,10 +4,11 @@
 use core::arch::asm;
 
 use super::access::value_anew;
+use super::fold::join_across;
 use super::math::fma;
 use super::smem::Smem;
 use super::sync::{block_barrier, tid};
-use super::tile::{PerLine, Piece, Words, join_across};
+use super::tile::{PerLine, Piece, Words};
 use crate::element::Element;
 use crate::layout::{ByColumns, Chunks, Layout};
 use crate::row_pairs::below;

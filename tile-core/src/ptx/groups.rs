@@ -1,8 +1,9 @@
 //! Groups of adjacent columns, on the device.
 
 use super::access::bits;
+use super::fold::join_across;
 use super::sync::tid;
-use super::tile::{PerLine, Spread, join_across};
+use super::tile::{PerLine, Spread};
 use crate::element::{Element, Value};
 use crate::layout::{ByRows, Chunks, Layout};
 use crate::row_pairs::below;

@@ -2,10 +2,11 @@
 //! rules of the reductions to one value.
 
 use super::access::{value_anew, value_between};
+use super::fold::{HALF, join_across, join_row};
 use super::math::{exp2, fma, reciprocal};
 use super::smem::Smem;
 use super::sync::{block_barrier, tid};
-use super::tile::{HALF, PerLine, Piece, Words, join_across, join_row};
+use super::tile::{PerLine, Piece, Words};
 use crate::element::Element;
 use crate::layout::{ByRows, Chunks, Layout};
 use crate::row_pairs::{below, inside};

@@ -9,8 +9,6 @@ unsafe extern "unadjusted" {
     fn barrier_all(id: u32);
     #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.count"]
     fn barrier_count(id: u32, threads: u32);
-    #[link_name = "llvm.nvvm.barrier.cta.arrive.aligned.count"]
-    fn barrier_arrive(id: u32, threads: u32);
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn bar_warp_sync(mask: u32);
     #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]

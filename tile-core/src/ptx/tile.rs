@@ -7,13 +7,11 @@
 use core::arch::asm;
 use core::marker::PhantomData;
 
-use super::access::{Edge, Limits, load_edge, load_one, load_piece, store_edge, store_piece, value, value_anew, word};
-use super::entry::Place;
-use super::smem::{Smem, here};
-use super::sync::{block_barrier, cluster_barrier, cluster_rank, shuffle_xor, tid, warp_barrier};
+use super::access::{Edge, Limits, load_edge, load_one, load_piece, store_edge, store_piece, value, word};
+use super::smem::here;
+use super::sync::tid;
 use crate::element::{Element, Value};
-use crate::layout::{ByColumns, ByRows, Chunks, Layout, MOST_PER_THREAD};
-use crate::tile::Fold;
+use crate::layout::{Layout, MOST_PER_THREAD};
 use crate::view::Window;
 
 /// A thread's values of a tile.
@@ -31,6 +29,7 @@ macro_rules! upto_64 {
             32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63)
     };
 }
+pub(super) use upto_64;
 macro_rules! upto_16 {
     ($m:ident, $($arguments:tt)*) => { $m!($($arguments)*; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15) };
 }
@@ -39,6 +38,7 @@ pub(super) use upto_16;
 macro_rules! array {
     ($f:ident, $n:expr, $rest:expr; $($i:literal)*) => { [$(if const { $i < $n } { $f($i) } else { $rest }),*] };
 }
+pub(super) use array;
 /// `$f(i)` for `i < $n`.
 macro_rules! each {
     ($f:ident, $n:expr; $($i:literal)*) => { $(if const { $i < $n } { $f($i) })* };
@@ -115,7 +115,7 @@ impl Spread<f32> {
 
 impl<V: Value> PerLine<V> {
     #[inline(always)]
-    fn of(f: impl Fn(usize) -> V) -> Self {
+    pub(super) fn of(f: impl Fn(usize) -> V) -> Self {
         PerLine(upto_16!(array, f, MOST_IN_CHUNK, V::ZERO))
     }
     #[inline(always)]
@@ -160,7 +160,7 @@ impl<T: Element, L: Layout<M, N>, const M: usize, const N: usize> Piece<T, L, M,
     }
     /// Whether whole pieces are all there is.
     #[inline(always)]
-    fn all_whole(w: &Window<T>) -> bool {
+    pub(super) fn all_whole(w: &Window<T>) -> bool {
         if let Some(whole) = w.whole {
             return whole == w.cols;
         }
@@ -169,7 +169,7 @@ impl<T: Element, L: Layout<M, N>, const M: usize, const N: usize> Piece<T, L, M,
 }
 
 /// One thread's part of a window, as pointer and limits: everything about its registers but for constants.
-struct Share<T> {
+pub(super) struct Share<T> {
     /// Of register 0.
     ptr: *mut T,
     stride: u64,
@@ -182,7 +182,7 @@ struct Share<T> {
 
 impl<T: Element> Share<T> {
     #[inline(always)]
-    fn of<L: Layout<M, N>, const M: usize, const N: usize>(w: &Window<T>) -> Self {
+    pub(super) fn of<L: Layout<M, N>, const M: usize, const N: usize>(w: &Window<T>) -> Self {
         let (row, col) = L::first(here(tid()));
         let rows = w.rows.saturating_sub(row);
         let cols = if rows > 0 { w.cols.saturating_sub(col) } else { 0 };
@@ -206,19 +206,19 @@ impl<T: Element> Share<T> {
     }
     /// Where register `i` lies.
     #[inline(always)]
-    fn address<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> u64 {
+    pub(super) fn address<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> u64 {
         let (down, across) = L::step(i as u32);
         self.ptr.wrapping_add((down as u64 * self.stride) as usize).wrapping_add(across as usize) as u64
     }
     /// When the piece that begins with register `i` is inside.
     #[inline(always)]
-    fn piece<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> Limits {
+    pub(super) fn piece<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> Limits {
         let (down, across) = L::step(i as u32);
         Limits { row: down, rows: self.rows, at: across, limit: self.in_pieces }
     }
     /// How much of the piece that begins with register `i` is inside, if it is not whole.
     #[inline(always)]
-    fn edge<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> Edge {
+    pub(super) fn edge<L: Layout<M, N>, const M: usize, const N: usize>(&self, i: usize) -> Edge {
         Edge { piece: self.piece::<L, M, N>(i), cols: self.cols }
     }
 }
@@ -279,7 +279,7 @@ pub(crate) fn unpack_anew<T: Element, L: Layout<M, N>, const M: usize, const N: 
 }
 
 #[inline(always)]
-fn anew<T: Element>(piece: [u32; 4]) -> [u32; 4] {
+pub(super) fn anew<T: Element>(piece: [u32; 4]) -> [u32; 4] {
     let [mut x, mut y, mut z, mut w] = piece;
     if size_of::<T>() < 4 {
         // SAFETY: does nothing.
@@ -332,247 +332,6 @@ pub(crate) unsafe fn load_column<T: Element, L: Layout<M, N>, const M: usize, co
     )
 }
 
-/// `f` of every element, its counterpart and its row's value, rounded: one piece after the other, so that only the values
-/// of one piece are held.
-#[inline(always)]
-pub(crate) fn combine<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
-    x: &Words<T>,
-    other: &Words<W>,
-    per_row: &PerLine<P>,
-    cols: u32,
-    f: impl Fn(T::Value, W::Value, P) -> T::Value,
-) -> Words<T> {
-    let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
-    by_pieces::<T, L, M, N, _>(
-        cols,
-        #[inline(always)]
-        |q| (q, anew::<T>(x.0[q])),
-        #[inline(always)]
-        |(q, x), k| {
-            let i = q * in_piece + k;
-            f(value::<T>(x, k), value::<W>(&other.0[i / in_other], i % in_other), per_row.0[0])
-        },
-    )
-}
-
-/// As [`combine`], with two counterparts and two values for each row.
-#[inline(always)]
-pub(crate) fn combine_two<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
-    x: &Words<T>,
-    others: (&Words<W>, &Words<W>),
-    per_row: (&PerLine<P>, &PerLine<P>),
-    f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
-) -> Words<T> {
-    let (in_piece, in_other) = const { (Piece::<T, L, M, N>::ELEMENTS, Piece::<W, L, M, N>::ELEMENTS) };
-    by_pieces::<T, L, M, N, _>(
-        u32::MAX,
-        #[inline(always)]
-        |q| (q, anew::<T>(x.0[q])),
-        #[inline(always)]
-        |(q, x), k| {
-            let (i, j) = ((q * in_piece + k) / in_other, (q * in_piece + k) % in_other);
-            let others = (value::<W>(&others.0.0[i], j), value::<W>(&others.1.0[i], j));
-            f(value::<T>(x, k), others, (per_row.0.0[0], per_row.1.0[0]))
-        },
-    )
-}
-
-/// A window that is read where its elements are needed.
-struct Repeated<W> {
-    share: Share<W>,
-    all_whole: bool,
-}
-impl<W: Element> Repeated<W> {
-    #[inline(always)]
-    fn of<L: Layout<M, N>, const M: usize, const N: usize>(w: &Window<W>) -> Self {
-        Repeated { share: Share::of::<L, M, N>(w), all_whole: Piece::<W, L, M, N>::all_whole(w) }
-    }
-    /// The counterparts of the `in_piece` elements from register `i` on: one piece, or two. Only if `edges` are they read
-    /// by element where they must be.
-    ///
-    /// # Safety
-    /// As for [`fetch_tile`].
-    #[inline(always)]
-    unsafe fn read<L: Layout<M, N>, const KEEP: bool, const M: usize, const N: usize>(
-        &self,
-        i: usize,
-        in_piece: usize,
-        edges: bool,
-    ) -> [[u32; 4]; 2] {
-        let one = #[inline(always)]
-        |i: usize| {
-            let bytes = const { Piece::<W, L, M, N>::BYTES };
-            let from = self.share.address::<L, M, N>(i);
-            let piece = self.share.piece::<L, M, N>(i);
-            // SAFETY: aligned, and inside the window.
-            let words = unsafe { load_piece::<KEEP>(bytes, false, from, piece) };
-            if !edges {
-                return words;
-            }
-            // One piece after the other: else the elements of all of them would be under way at once, and more of them
-            // than there are registers.
-            warp_barrier();
-            // SAFETY: inside the window.
-            unsafe { load_edge(size_of::<W>(), bytes, from, self.share.edge::<L, M, N>(i), words) }
-        };
-        let elements = const { Piece::<W, L, M, N>::ELEMENTS };
-        [one(i), if elements < in_piece { one(i + elements) } else { [0; 4] }]
-    }
-    /// Element `k` of what `read` gave.
-    #[inline(always)]
-    fn value<L: Layout<M, N>, const M: usize, const N: usize>(words: &[[u32; 4]; 2], k: usize) -> W::Value {
-        let elements = const { Piece::<W, L, M, N>::ELEMENTS };
-        value::<W>(&words[k / elements % 2], k % elements)
-    }
-}
-
-/// `f(i)` of every element, rounded: one piece after the other, so that only the values of one piece are held. Pieces that lie
-/// beyond `cols` in every thread are passed over, where there is little to do for each: a branch keeps pieces apart.
-#[inline(always)]
-fn by_pieces<T: Element, L: Layout<M, N>, const M: usize, const N: usize, S>(
-    cols: u32,
-    start: impl Fn(usize) -> S,
-    f: impl Fn(&S, usize) -> T::Value,
-) -> Words<T> {
-    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let piece = #[inline(always)]
-    |q: usize| {
-        if q > 0 && L::step((q * in_piece) as u32).1 >= cols {
-            return [0; 4];
-        }
-        let state = start(q);
-        let v = #[inline(always)]
-        |k: usize| f(&state, k % in_piece);
-        let per_word = 4 / size_of::<T>();
-        [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)]
-    };
-    Words(upto_16!(array, piece, Piece::<T, L, M, N>::COUNT, [0; 4]), PhantomData)
-}
-
-/// As [`combine`], the counterparts read from memory, one piece after the other. They are kept in the L1 cache.
-///
-/// # Safety
-/// As for [`fetch_tile`].
-#[inline(always)]
-pub(crate) unsafe fn combine_row<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
-    x: &Words<T>,
-    w: &Window<W>,
-    per_row: &PerLine<P>,
-    cols: u32,
-    f: impl Fn(T::Value, W::Value, P) -> T::Value,
-) -> Words<T> {
-    let w = Repeated::of::<L, M, N>(w);
-    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let all = #[inline(always)]
-    |edges: bool| {
-        by_pieces::<T, L, M, N, _>(
-            cols,
-            // SAFETY: the caller's.
-            #[inline(always)]
-            |q| unsafe { (anew::<T>(x.0[q]), w.read::<L, true, M, N>(q * in_piece, in_piece, edges)) },
-            #[inline(always)]
-            |(x, w), k| f(value::<T>(x, k), Repeated::<W>::value::<L, M, N>(w, k), per_row.0[0]),
-        )
-    };
-    all(!w.all_whole)
-}
-
-/// [`combine_row`] and [`store_words`] in one, a piece after the other, so that registers are free early. Streamed.
-///
-/// # Safety
-/// As for both.
-#[inline(always)]
-pub(crate) unsafe fn stream_row<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
-    to: &Window<T>,
-    x: &Words<T>,
-    w: &Window<W>,
-    per_row: &PerLine<P>,
-    f: impl Fn(T::Value, W::Value, P) -> T::Value,
-) {
-    if !Piece::<T, L, M, N>::all_whole(to) {
-        // SAFETY: the caller's.
-        unsafe { store_words::<T, L, true, M, N>(to, &combine_row::<T, W, P, L, M, N>(x, w, per_row, to.cols, f)) };
-        return;
-    }
-    let (w, share) = (Repeated::of::<L, M, N>(w), Share::of::<L, M, N>(to));
-    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let all = #[inline(always)]
-    |edges: bool| {
-        let piece = #[inline(always)]
-        |q: usize| {
-            let i = q * in_piece;
-            // SAFETY: the caller's.
-            let others = unsafe { w.read::<L, true, M, N>(i, in_piece, edges) };
-            let mine = anew::<T>(x.0[q]);
-            let v = #[inline(always)]
-            |k: usize| {
-                let k = k % in_piece;
-                f(value::<T>(&mine, k), Repeated::<W>::value::<L, M, N>(&others, k), per_row.0[0])
-            };
-            let per_word = 4 / size_of::<T>();
-            let words =
-                [word::<T>(&v, 0), word::<T>(&v, per_word), word::<T>(&v, 2 * per_word), word::<T>(&v, 3 * per_word)];
-            let (to, limits) = (share.address::<L, M, N>(i), share.piece::<L, M, N>(i));
-            // SAFETY: aligned, and inside the window.
-            unsafe { store_piece::<true>(const { Piece::<T, L, M, N>::BYTES }, to, words, limits) }
-        };
-        upto_16!(each, piece, Piece::<T, L, M, N>::COUNT);
-    };
-    all(!w.all_whole)
-}
-
-/// As [`combine_row`], with two rows and two values for each row.
-///
-/// # Safety
-/// As for [`fetch_tile`].
-#[inline(always)]
-pub(crate) unsafe fn combine_rows<T: Element, W: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
-    x: &Words<T>,
-    rows: (&Window<W>, &Window<W>),
-    per_row: (&PerLine<P>, &PerLine<P>),
-    f: impl Fn(T::Value, (W::Value, W::Value), (P, P)) -> T::Value,
-) -> Words<T> {
-    let (w, b) = (Repeated::of::<L, M, N>(rows.0), Repeated::of::<L, M, N>(rows.1));
-    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    let all = #[inline(always)]
-    |edges: bool| {
-        by_pieces::<T, L, M, N, _>(
-            u32::MAX,
-            #[inline(always)]
-            |q| {
-                let i = q * in_piece;
-                // SAFETY: the caller's.
-                let (w, b) = unsafe {
-                    (w.read::<L, true, M, N>(i, in_piece, edges), b.read::<L, true, M, N>(i, in_piece, edges))
-                };
-                (anew::<T>(x.0[q]), w, b)
-            },
-            #[inline(always)]
-            |(x, w, b), k| {
-                let of_row = (Repeated::<W>::value::<L, M, N>(w, k), Repeated::<W>::value::<L, M, N>(b, k));
-                f(value::<T>(x, k), of_row, (per_row.0.0[0], per_row.1.0[0]))
-            },
-        )
-    };
-    all(!(w.all_whole && b.all_whole))
-}
-
-/// `f` of every element and its row's two values, rounded.
-#[inline(always)]
-pub(crate) fn map_words<T: Element, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
-    x: &Words<T>,
-    per_row: (&PerLine<P>, &PerLine<P>),
-    f: impl Fn(T::Value, (P, P)) -> T::Value,
-) -> Words<T> {
-    by_pieces::<T, L, M, N, _>(
-        u32::MAX,
-        #[inline(always)]
-        |q| anew::<T>(x.0[q]),
-        #[inline(always)]
-        |x, k| f(value::<T>(x, k), (per_row.0.0[0], per_row.1.0[0])),
-    )
-}
-
 /// Writes, clipped to the window. With `STREAM`, what is written is the first that the L2 cache gives up.
 ///
 /// # Safety
@@ -601,323 +360,4 @@ pub(crate) unsafe fn store_words<T: Element, L: Layout<M, N>, const STREAM: bool
         };
         upto_16!(each, write, Piece::<T, L, M, N>::COUNT);
     }
-}
-
-// ---- reductions ------------------------------------------------------------------------------------------------
-//
-// Warps meet through the block's scratch, 1024 bytes in two halves that are used by turns: who writes a half for the
-// second time has passed the barrier of the turn between, and so have, before that, all readers of the first time. One
-// barrier a turn is enough.
-pub(super) const HALF: u32 = 512;
-
-/// Four partial results, so that the joins of one need not wait for each other.
-#[inline(always)]
-fn partial<F: Fold<V>, V: Value, L: Layout<M, N>, const M: usize, const N: usize>(v: impl Fn(usize) -> V) -> V {
-    let mut sums = [v(0), v(1), v(2), v(3)];
-    let mut join = #[inline(always)]
-    |i: usize| {
-        if i >= 4 {
-            sums[i % 4] = F::join(sums[i % 4], v(i));
-        }
-    };
-    upto_64!(each, join, L::PER_THREAD);
-    F::join(F::join(sums[0], sums[1]), F::join(sums[2], sums[3]))
-}
-
-#[inline(always)]
-pub(super) fn join_across<F: Fold<V>, V: Value>(v: V, lanes: u32) -> V {
-    F::join(v, V::from_bits32(shuffle_xor(v.to_bits32(), lanes)))
-}
-
-/// Joins the values of each row.
-///
-/// # Safety
-/// By the whole block.
-#[inline(always)]
-pub(crate) unsafe fn fold_rows<
-    F: Fold<V>,
-    V: Value,
-    const THREADS: usize,
-    C: Chunks,
-    const M: usize,
-    const N: usize,
->(
-    scratch: &mut Smem,
-    v: &Spread<V>,
-    cols: u32,
-) -> PerLine<V> {
-    let s = if cols >= N as u32 {
-        partial::<F, V, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| v.0[i],
-        )
-    } else {
-        let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(tid()).1);
-        partial::<F, V, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| {
-                let (_, across) = <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32);
-                if across < left { v.0[i] } else { F::START }
-            },
-        )
-    };
-    // SAFETY: the caller's.
-    unsafe { join_row::<F, V, THREADS, C, M>(scratch, s) }
-}
-
-/// Joins `f` of the elements of each row and the row's value: of all elements that the tile can hold if `all`, else of those
-/// that are inside. Values are made where they are used, a piece at a time.
-///
-/// # Safety
-/// By the whole block.
-#[inline(always)]
-pub(crate) unsafe fn fold_words<
-    F: Fold<V>,
-    T: Element,
-    P: Value,
-    V: Value,
-    const THREADS: usize,
-    C: Chunks,
-    const M: usize,
-    const N: usize,
->(
-    scratch: &mut Smem,
-    words: &Words<T>,
-    per_row: &PerLine<P>,
-    all: bool,
-    cols: u32,
-    f: impl Fn(T::Value, P) -> V,
-) -> PerLine<V> {
-    let in_piece = const { Piece::<T, ByRows<THREADS, C>, M, N>::ELEMENTS };
-    let s = if all || cols >= N as u32 {
-        partial::<F, V, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| f(value_anew::<T>(&words.0[i / in_piece], i % in_piece), per_row.0[0]),
-        )
-    } else {
-        let left = cols.saturating_sub(<ByRows<THREADS, C> as Layout<M, N>>::first(tid()).1);
-        partial::<F, V, ByRows<THREADS, C>, M, N>(
-            #[inline(always)]
-            |i| {
-                let (_, across) = <ByRows<THREADS, C> as Layout<M, N>>::step(i as u32);
-                let v = f(value::<T>(&words.0[i / in_piece], i % in_piece), per_row.0[0]);
-                if across < left { v } else { F::START }
-            },
-        )
-    };
-    // SAFETY: the caller's.
-    unsafe { join_row::<F, V, THREADS, C, M>(scratch, s) }
-}
-
-/// Joins what the threads of each row have.
-///
-/// # Safety
-/// By the whole block.
-#[inline(always)]
-pub(super) unsafe fn join_row<F: Fold<V>, V: Value, const THREADS: usize, C: Chunks, const M: usize>(
-    scratch: &mut Smem,
-    mut s: V,
-) -> PerLine<V> {
-    let t = tid();
-    let threads = const { ByRows::<THREADS, C>::threads_of_row(M) };
-    if threads > 16 {
-        s = join_across::<F, V>(s, 16);
-    }
-    if threads > 8 {
-        s = join_across::<F, V>(s, 8);
-    }
-    if threads > 4 {
-        s = join_across::<F, V>(s, 4);
-    }
-    if threads > 2 {
-        s = join_across::<F, V>(s, 2);
-    }
-    if threads > 1 {
-        s = join_across::<F, V>(s, 1);
-    }
-    if threads > 32 {
-        let warps = threads / 32;
-        // SAFETY: every warp has a word of its own in this half; see above.
-        unsafe { scratch.add((t / 32 * 4) as usize).store_u32_if(s.to_bits32(), t % 32 == 0) };
-        block_barrier();
-        let first = scratch.add((t / threads as u32 * (warps * 4) as u32) as usize);
-        // SAFETY: written before the barrier.
-        s = V::from_bits32(unsafe { first.load_u32() });
-        let mut join = #[inline(always)]
-        |w: usize| {
-            if w > 0 {
-                // SAFETY: as above.
-                s = F::join(s, V::from_bits32(unsafe { first.add(w * 4).load_u32() }));
-            }
-        };
-        // 32 at most
-        upto_64!(each, join, ByRows::<THREADS, C>::threads_of_row(M) / 32);
-        scratch.0 ^= HALF;
-    }
-    PerLine::splat(s, 1)
-}
-
-/// Where the blocks of a cluster leave values for this one, in the first half, behind what reductions of rows use of it:
-/// a word for each block, twice, used by turns.
-const EXCHANGE: usize = 128;
-const EXCHANGE_TURN: usize = 64;
-
-/// Joins the one value that each block of the cluster has.
-///
-/// # Safety
-/// By all blocks of the cluster, in all of which `exchanges` is equal: how often they have done this before.
-#[inline(always)]
-pub(crate) unsafe fn join_cluster<F: Fold<V>, V: Value, const CLUSTER: usize>(
-    scratch: Smem,
-    _: Place,
-    exchanges: u32,
-    v: &PerLine<V>,
-) -> PerLine<V> {
-    if CLUSTER == 1 {
-        return PerLine::splat(v.0[0], 1);
-    }
-    if exchanges == 0 {
-        // the others have begun: before that their memory is not there
-        cluster_barrier();
-    }
-    // A block that writes for the second time to one half has passed the meeting of the turn between, and so have,
-    // before that, all readers of the first time.
-    let half = Smem(scratch.0 & !HALF).add(EXCHANGE).add((exchanges % 2) as usize * EXCHANGE_TURN);
-    // SAFETY: every block has a word of its own in every other's half; written by one thread for each of them.
-    unsafe { half.add(cluster_rank() as usize * 4).store_u32_to_peers(v.0[0].to_bits32(), CLUSTER as u32) };
-    cluster_barrier();
-    // SAFETY: written before the meeting.
-    let mut s = V::from_bits32(unsafe { half.load_u32() });
-    let mut join = #[inline(always)]
-    |rank: usize| {
-        if rank > 0 {
-            // SAFETY: as above.
-            s = F::join(s, V::from_bits32(unsafe { half.add(rank * 4).load_u32() }));
-        }
-    };
-    upto_16!(each, join, CLUSTER);
-    PerLine::splat(s, 1)
-}
-
-/// How the sums of columns travel between warps: in rounds, as many columns at a time as half the scratch holds.
-struct Rounds<const THREADS: usize, C, const N: usize>(C);
-impl<const THREADS: usize, C: Chunks, const N: usize> Rounds<THREADS, C, N> {
-    /// Columns of a thread in one round.
-    const COLUMNS: usize = {
-        let words = N * (THREADS / 32);
-        let rounds = words.div_ceil(HALF as usize / 4);
-        assert!(C::LEN % rounds == 0, "too many threads for the scratch of a reduction over rows");
-        C::LEN / rounds
-    };
-}
-
-/// Joins the values of each column.
-///
-/// # Safety
-/// By the whole block.
-#[inline(always)]
-pub(crate) unsafe fn fold_columns<
-    F: Fold<V>,
-    V: Value,
-    const THREADS: usize,
-    C: Chunks,
-    const M: usize,
-    const N: usize,
->(
-    scratch: &mut Smem,
-    v: &Spread<V>,
-    rows: u32,
-) -> PerLine<V> {
-    let t = tid();
-    let across = const { (N / C::LEN) as u32 };
-    let left = rows.saturating_sub(<ByColumns<THREADS, C> as Layout<M, N>>::first(t).0);
-    let column = #[inline(always)]
-    |k: usize| {
-        if k >= C::LEN {
-            return V::ZERO;
-        }
-        let mut s = F::START;
-        let mut join = #[inline(always)]
-        |i: usize| {
-            if i % C::LEN == k {
-                let (down, _) = <ByColumns<THREADS, C> as Layout<M, N>>::step(i as u32);
-                s = F::join(s, if down < left { v.0[i] } else { F::START });
-            }
-        };
-        upto_64!(each, join, <ByColumns<THREADS, C> as Layout<M, N>>::PER_THREAD);
-        if across <= 1 {
-            s = join_across::<F, V>(s, 1);
-        }
-        if across <= 2 {
-            s = join_across::<F, V>(s, 2);
-        }
-        if across <= 4 {
-            s = join_across::<F, V>(s, 4);
-        }
-        if across <= 8 {
-            s = join_across::<F, V>(s, 8);
-        }
-        if across <= 16 {
-            s = join_across::<F, V>(s, 16);
-        }
-        s
-    };
-    let mut sums = PerLine::<V>::of(column);
-    if THREADS > 32 {
-        let in_round = const { Rounds::<THREADS, C, N>::COLUMNS };
-        let mut round = #[inline(always)]
-        |r: usize| {
-            let lane = t % 32;
-            let mine = scratch.add((t / 32 * across + lane) as usize * in_round * 4);
-            let write = #[inline(always)]
-            |k: usize| {
-                // SAFETY: the words of this warp's columns, written by the first lane that has the column.
-                unsafe { mine.add(k * 4).store_u32_if(sums.0[r * in_round + k].to_bits32(), lane < across) }
-            };
-            upto_16!(each, write, Rounds::<THREADS, C, N>::COLUMNS);
-            block_barrier();
-            let all = scratch.add((t % across) as usize * in_round * 4);
-            let mut read = #[inline(always)]
-            |k: usize| {
-                let from = all.add(k * 4);
-                // SAFETY: written before the barrier.
-                let mut s = V::from_bits32(unsafe { from.load_u32() });
-                let mut join = #[inline(always)]
-                |w: usize| {
-                    if w > 0 {
-                        // SAFETY: as above.
-                        let other = unsafe { from.add(w * across as usize * in_round * 4).load_u32() };
-                        s = F::join(s, V::from_bits32(other));
-                    }
-                };
-                upto_64!(each, join, THREADS / 32);
-                sums.0[r * in_round + k] = s;
-            };
-            upto_16!(each, read, Rounds::<THREADS, C, N>::COLUMNS);
-            scratch.0 ^= HALF;
-        };
-        upto_16!(each, round, C::LEN / Rounds::<THREADS, C, N>::COLUMNS);
-    }
-    sums
-}
-
-/// `f` of every element, its counterparts in two columns and its column's value, rounded: one piece after the other.
-#[inline(always)]
-pub(crate) fn combine_columns<T: Element, W: Value, P: Value, L: Layout<M, N>, const M: usize, const N: usize>(
-    x: &Words<T>,
-    columns: (&Spread<W>, &Spread<W>),
-    per_column: &PerLine<P>,
-    f: impl Fn(T::Value, (W, W), P) -> T::Value,
-) -> Words<T> {
-    let in_piece = const { Piece::<T, L, M, N>::ELEMENTS };
-    by_pieces::<T, L, M, N, _>(
-        u32::MAX,
-        #[inline(always)]
-        |q| (q, anew::<T>(x.0[q])),
-        #[inline(always)]
-        |(q, x), k| {
-            let i = q * in_piece + k;
-            f(value::<T>(x, k), (columns.0.0[i], columns.1.0[i]), per_column.0[i % L::CHUNK])
-        },
-    )
 }

@@ -208,13 +208,6 @@ pub(crate) unsafe fn gather<T, const R: usize, const N: usize, const M: usize, c
     }
 }
 
-/// Brings a tensor map into the descriptor cache.
-#[inline(always)]
-pub(crate) fn prefetch_map(map: u64) {
-    // SAFETY: a hint.
-    unsafe { asm!("prefetch.tensormap [{0}];", in(reg64) map, options(nostack)) }
-}
-
 /// Starts storing a box from `src`, as a bulk group of its own.
 ///
 /// # Safety

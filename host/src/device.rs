@@ -122,7 +122,11 @@ impl Device {
 
     /// What a device number in a message is called.
     pub(crate) fn describe(number: u32) -> String {
-        if number == Provenance::CPU { "the CPU".into() } else { format!("CUDA device {number}") }
+        match number {
+            Provenance::CPU => "the CPU".into(),
+            Provenance::SLICE => "a slice, which streams do not keep".into(),
+            number => format!("CUDA device {number}"),
+        }
     }
 
     /// That memory with this device number is this device's.

@@ -129,7 +129,8 @@ impl<'a, T: Element> TensorViewMut<'a, T, 2> {
     /// The view cut into tiles of `M` rows and `N` columns, to write, behind a tensor map for the bulk copy engine.
     ///
     /// # Errors
-    /// As [`TensorView::tma_tiles`].
+    /// As [`TensorView::tma_tiles`]; and [`Error::Alignment`] unless rows end at a multiple of 16 bytes, as the engine writes so
+    /// many at a time, past the end of a row that ends within them.
     pub fn tma_tiles_mut<const M: usize, const N: usize>(self) -> Result<TmaTilesMut<'a, T, M, N>> {
         let raw = raw_view(&self.place.extents, &self.place.strides, tile::<M, N>())?;
         // The copy engine writes 16 bytes at a time: a row that ends within 16 bytes would take its neighbours with it.

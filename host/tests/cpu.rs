@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Mapped, add_bias};
+use tilewright_core::__private::RawView;
 use tilewright_core::element::{bf16, f16};
+use tilewright_core::view::TilesMut;
 use tilewright_host::{Device, Error, Event, Launch, Named, Result, Stream, Tensor, TensorView, TensorViewMut};
 
 fn cpu() -> Stream {
@@ -130,6 +132,22 @@ fn nothing_to_do_is_fine() -> Result<()> {
         add_bias::launch(&s, (x.tiles()?, y.tiles_mut()?, f32::NAN))?; // would panic in a block
         Mapped::launch(&s, (x.tma_tiles()?, y.tma_tiles_mut()?))?;
     }
+    Ok(())
+}
+
+/// A view of a slice ends with the slice, of which a stream or a graph knows nothing.
+#[test]
+fn views_of_slices_are_refused() -> Result<()> {
+    let s = cpu();
+    let x = Tensor::<f32, 2>::zeros(&s, [1, 8])?;
+    let mut slice = [0.0f32; 8];
+    let mut launch = |s: &Stream| {
+        let y = TilesMut::in_slice(&mut slice, RawView::matrix(1, 8, 8)).expect("the slice holds the row");
+        add_bias::launch(s, (x.tiles()?, y, 1.0))
+    };
+    assert!(matches!(launch(&s), Err(Error::Device { .. })));
+    assert!(matches!(s.capture(|s| launch(s)), Err(Error::Device { .. })));
+    assert_eq!(slice, [0.0; 8]);
     Ok(())
 }
 

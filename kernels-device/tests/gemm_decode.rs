@@ -7,15 +7,8 @@ use common::{Matrix, wrong};
 use tilewright::__private::backend;
 use tilewright::kernel::Kernel;
 use tilewright::prelude::*;
-use tilewright::tma::TensorMap;
 use tilewright_kernels::gemm::decode::{per_tile, persistent};
 use tilewright_kernels::gemm::epilogue;
-
-fn tma<T: Element<Value = f32>, const M: usize, const N: usize>(m: &Matrix<T>) -> TmaTiles<'_, T, M, N> {
-    let here = tilewright::__private::Provenance::UNTRACKED_CPU;
-    // SAFETY: the buffer holds the view and is borrowed with it.
-    unsafe { TmaTiles::from_raw(m.data.as_ptr().wrapping_add(m.offset), m.raw(), TensorMap([0; 16]), here) }
-}
 
 /// Runs an instance by `clusters` clusters.
 fn run<K, T, const ROWS: usize, const TOKENS: usize, const DEPTH: usize>(
@@ -41,7 +34,8 @@ fn run<K, T, const ROWS: usize, const TOKENS: usize, const DEPTH: usize>(
 {
     // with this activation nothing else counts
     let nothing = Matrix::<T>::random(0, c.cols, 0, 0, 1);
-    let args = (tma(a), tma(b), c.tiles_mut(), nothing.tiles(), nothing.tiles(), 0, f32::NAN, f32::NAN, epilogue::SUM);
+    let args =
+        (a.tma(), b.tma(), c.tiles_mut(), nothing.tiles(), nothing.tiles(), 0, f32::NAN, f32::NAN, epilogue::SUM);
     backend::run::<K>(args, clusters).unwrap();
 }
 

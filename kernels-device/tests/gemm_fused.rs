@@ -6,24 +6,10 @@
 mod common;
 
 use common::Matrix;
-use tilewright::__private::{Provenance, backend};
+use tilewright::__private::backend;
 use tilewright::element::Element;
 use tilewright::prelude::*;
-use tilewright::tma::TensorMap;
 use tilewright_kernels::gemm::{decode, epilogue, ping_pong};
-
-const HERE: Provenance<'static> = Provenance::UNTRACKED_CPU;
-
-fn tma<T: Element<Value = f32>, const M: usize, const N: usize>(m: &Matrix<T>) -> TmaTiles<'_, T, M, N> {
-    // SAFETY: the buffer holds the view and is borrowed with it.
-    unsafe { TmaTiles::from_raw(m.data.as_ptr().wrapping_add(m.offset), m.raw(), TensorMap([0; 16]), HERE) }
-}
-
-fn tma_mut<T: Element<Value = f32>, const M: usize, const N: usize>(m: &mut Matrix<T>) -> TmaTilesMut<'_, T, M, N> {
-    let raw = m.raw();
-    // SAFETY: the buffer holds the view and is borrowed with it; rows do not overlap.
-    unsafe { TmaTilesMut::from_raw(m.data.as_mut_ptr().wrapping_add(m.offset), raw, TensorMap([0; 16]), HERE) }
-}
 
 const ALPHA: f32 = 0.5;
 const BETA: f32 = -1.5;
@@ -148,7 +134,7 @@ where
             // C is NaN before where it is not kept
             let mut c = Matrix::<T>::poisoned(m, n, 1, 1);
             let args =
-                (tma(&case.a), tma(&case.b), tma_mut(&mut c).schedule(Grouped::<8>), bias.tiles(), ALPHA, activation);
+                (case.a.tma(), case.b.tma(), c.tma_mut().schedule(Grouped::<8>), bias.tiles(), ALPHA, activation);
             backend::run::<ping_pong::fused_staged<T>>(args, clusters).unwrap();
             assert_eq!(case.wrong(&c, activation, 0.0, plain, true), 0, "staged {what}");
             for keep in [0.0, 2.0] {
@@ -156,7 +142,7 @@ where
                     ($kernel:ty, $c:ident => $make:expr, $residual:expr, $first:expr, $($rest:expr),*) => {{
                         let mut $c =
                             if keep == 0.0 { Matrix::<T>::poisoned(m, n, 1, 1) } else { case.before.clone() };
-                        let args = (tma(&case.a), tma(&case.b), $make, bias.tiles(), $residual, $first, $($rest),*);
+                        let args = (case.a.tma(), case.b.tma(), $make, bias.tiles(), $residual, $first, $($rest),*);
                         backend::run::<$kernel>(args, clusters).unwrap();
                         // those of one factor have what C held before in the residual's place
                         let instead = keep != 0.0 && !stringify!($kernel).contains("direct");
@@ -166,7 +152,7 @@ where
                 }
                 let (own, factor) = ((keep != 0.0) as u32, if keep == 0.0 { beta } else { keep });
                 direct!(ping_pong::fused_direct<T>, c => c.tiles_mut().schedule(Grouped::<8>), residual.tiles(), ALPHA, beta, keep, activation);
-                direct!(ping_pong::fused_over<T>, c => tma_mut(&mut c).schedule(Grouped::<8>), tma(residual), own, ALPHA, factor, activation);
+                direct!(ping_pong::fused_over<T>, c => c.tma_mut().schedule(Grouped::<8>), residual.tma(), own, ALPHA, factor, activation);
                 direct!(decode::persistent<T, 64, 16, 128, 10, 2, 1, 256>, c => c.tiles_mut(), residual.tiles(), own, ALPHA, factor, activation);
                 direct!(decode::per_tile<T, 64, 64, 64, 6, 4, 1, 256>, c => c.tiles_mut(), residual.tiles(), own, ALPHA, factor, activation);
             }

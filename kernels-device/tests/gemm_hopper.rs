@@ -4,10 +4,9 @@
 // `!(error <= allowed)` is true of NaN, which is what is meant
 #![allow(clippy::neg_cmp_op_on_partial_ord)]
 
-use tilewright::__private::{Provenance, RawView, backend};
+use tilewright::__private::{RawView, backend};
 use tilewright::element::{Element, bf16, f16};
 use tilewright::prelude::*;
-use tilewright::tma::TensorMap;
 use tilewright_kernels::gemm::{hopper, ping_pong};
 
 fn random<T: Element<Value = f32>>(n: usize, mut seed: u64) -> Vec<T> {
@@ -40,38 +39,26 @@ fn raw(rows: usize, cols: usize) -> RawView {
     RawView::matrix(rows as u32, cols as u32, cols as u64)
 }
 
-const HERE: Provenance<'static> = Provenance::UNTRACKED_CPU;
-const MAP: TensorMap = TensorMap([0; 16]);
-
 macro_rules! launch {
-    ($kernel:ty, $t:ty, $out:ident $map:tt, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
+    ($kernel:ty, $t:ty, $out:ident, $m:expr, $n:expr, $k:expr, $clusters:expr) => {{
         let (m, n, k) = ($m, $n, $k);
         case::<$t>(m, n, k, |a, b, c| {
-            // SAFETY: the slices hold the matrices and outlive the launch.
-            let args = unsafe {
-                (
-                    TmaTiles::from_raw(a.as_ptr(), raw(m, k), MAP, HERE),
-                    TmaTiles::from_raw(b.as_ptr(), raw(n, k), MAP, HERE),
-                    launch!(@out $out $map, c, m, n).schedule(Grouped::<8>),
-                )
-            };
+            let args = (
+                TmaTiles::in_slice(a, raw(m, k)).unwrap(),
+                TmaTiles::in_slice(b, raw(n, k)).unwrap(),
+                $out::in_slice(c, raw(m, n)).unwrap().schedule(Grouped::<8>),
+            );
             backend::run::<$kernel>(args, $clusters).unwrap();
         });
     }};
-    (@out $out:ident (map), $c:ident, $m:ident, $n:ident) => {
-        $out::from_raw($c.as_mut_ptr(), raw($m, $n), MAP, HERE)
-    };
-    (@out $out:ident (), $c:ident, $m:ident, $n:ident) => {
-        $out::from_raw($c.as_mut_ptr(), raw($m, $n), HERE)
-    };
 }
 
 macro_rules! all {
     ($t:ty, $m:expr, $n:expr, $k:expr, $clusters:expr) => {
-        launch!(hopper::staged<$t, 256, 4>, $t, TmaTilesMut (map), $m, $n, $k, $clusters);
-        launch!(hopper::direct<$t, 256, 4>, $t, TilesMut (), $m, $n, $k, $clusters);
-        launch!(ping_pong::staged<$t>, $t, TmaTilesMut (map), $m, $n, $k, $clusters);
-        launch!(ping_pong::direct<$t, $t>, $t, TilesMut (), $m, $n, $k, $clusters);
+        launch!(hopper::staged<$t, 256, 4>, $t, TmaTilesMut, $m, $n, $k, $clusters);
+        launch!(hopper::direct<$t, 256, 4>, $t, TilesMut, $m, $n, $k, $clusters);
+        launch!(ping_pong::staged<$t>, $t, TmaTilesMut, $m, $n, $k, $clusters);
+        launch!(ping_pong::direct<$t, $t>, $t, TilesMut, $m, $n, $k, $clusters);
     };
 }
 

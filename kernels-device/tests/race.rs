@@ -7,16 +7,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use tilewright::__private::{Provenance, RawView, backend};
+use tilewright::__private::{RawView, backend};
 use tilewright::element::{bf16, f16};
 use tilewright::prelude::*;
-use tilewright::tma::TensorMap;
 use tilewright_kernels::gemm::{hopper, ping_pong, portable};
 
 tilewright::images!(none);
-
-const HERE: Provenance<'static> = Provenance::UNTRACKED_CPU;
-const MAP: TensorMap = TensorMap([0; 16]);
 
 fn raw(rows: usize, cols: usize) -> RawView {
     RawView::matrix(rows as u32, cols as u32, cols as u64)
@@ -48,17 +44,14 @@ fn product<T: Element<Value = f32>>(m: usize, n: usize, k: usize, launch: impl F
 
 /// A launch of `$kernel` on `a`, `b` and `c` in tiles as it wants them.
 macro_rules! launch {
-    ($kernel:ty, $in:ident, $out:ident $(, $map:expr)?; $m:expr, $n:expr, $k:expr, $workers:expr) => {{
+    ($kernel:ty, $in:ident, $out:ident; $m:expr, $n:expr, $k:expr, $workers:expr) => {{
         let (m, n, k) = ($m, $n, $k);
         product(m, n, k, |a, b, c| {
-            // SAFETY: the slices hold the matrices and outlive the launch.
-            let args = unsafe {
-                (
-                    $in::from_raw(a.as_ptr(), raw(m, k) $(, $map)?, HERE),
-                    $in::from_raw(b.as_ptr(), raw(n, k) $(, $map)?, HERE),
-                    $out::from_raw(c.as_mut_ptr(), raw(m, n) $(, $map)?, HERE).schedule(Grouped),
-                )
-            };
+            let args = (
+                $in::in_slice(a, raw(m, k)).unwrap(),
+                $in::in_slice(b, raw(n, k)).unwrap(),
+                $out::in_slice(c, raw(m, n)).unwrap().schedule(Grouped),
+            );
             backend::run::<$kernel>(args, $workers).unwrap_or_else(|f| panic!("block {}: {}", f.block, f.message));
         })
     }};
@@ -66,27 +59,24 @@ macro_rules! launch {
 
 /// More k-steps than stages, so that slots are filled again; several tiles, so that phases wrap.
 fn hopper_products() {
-    launch!(hopper::staged<bf16, 256, 4>, TmaTiles, TmaTilesMut, MAP; 300, 300, 64 * 11, 1);
-    launch!(hopper::staged<f16, 256, 4>, TmaTiles, TmaTilesMut, MAP; 512, 257, 64 * 15 + 1, 2);
+    launch!(hopper::staged<bf16, 256, 4>, TmaTiles, TmaTilesMut; 300, 300, 64 * 11, 1);
+    launch!(hopper::staged<f16, 256, 4>, TmaTiles, TmaTilesMut; 512, 257, 64 * 15 + 1, 2);
 }
 
 fn hopper_rows() {
     let (m, n, k) = (512, 512, 64 * 9);
     product::<bf16>(m, n, k, |a, b, c| {
-        // SAFETY: the slices hold the matrices and outlive the launch.
-        let args = unsafe {
-            (
-                TmaTiles::from_raw(a.as_ptr(), raw(m, k), MAP, HERE),
-                TmaTiles::from_raw(b.as_ptr(), raw(n, k), MAP, HERE),
-                TilesMut::from_raw(c.as_mut_ptr(), raw(m, n), HERE).schedule(Grouped),
-            )
-        };
+        let args = (
+            TmaTiles::in_slice(a, raw(m, k)).unwrap(),
+            TmaTiles::in_slice(b, raw(n, k)).unwrap(),
+            TilesMut::in_slice(c, raw(m, n)).unwrap().schedule(Grouped),
+        );
         backend::run::<hopper::direct<bf16, 256, 4>>(args, 2).unwrap();
     });
 }
 
 fn ping_pong_products() {
-    launch!(ping_pong::staged<bf16>, TmaTiles, TmaTilesMut, MAP; 600, 300, 64 * 13, 2);
+    launch!(ping_pong::staged<bf16>, TmaTiles, TmaTilesMut; 600, 300, 64 * 13, 2);
 }
 
 fn portable_products() {
@@ -139,14 +129,11 @@ pub fn failing(
 macro_rules! faulty {
     ($kernel:ty, $rows:expr, $workers:expr $(, $more:expr)*) => {{
         let (a, mut c) = (vec![bf16::ONE; 64 * 64], vec![bf16::ZERO; $rows * 64]);
-        // SAFETY: the vectors hold the matrices and outlive the launch.
-        let args = unsafe {
-            (
-                TmaTiles::from_raw(a.as_ptr(), raw(64, 64), MAP, HERE),
-                TilesMut::from_raw(c.as_mut_ptr(), raw($rows, 64), HERE),
-                $($more,)*
-            )
-        };
+        let args = (
+            TmaTiles::in_slice(&a, raw(64, 64)).unwrap(),
+            TilesMut::in_slice(&mut c, raw($rows, 64)).unwrap(),
+            $($more,)*
+        );
         backend::run::<$kernel>(args, $workers)
     }};
 }
@@ -198,8 +185,7 @@ pub fn reordered(_cta: Cta<128>, y: TilesMut<f32, 1, 8>) {
 fn shares() {
     let mut y = vec![0.0f32; 80];
     let mut run = |f: fn(TilesMut<'_, f32, 1, 8>) -> Result<(), backend::Fault>| {
-        // SAFETY: the vector holds the row and outlives the launch.
-        f(unsafe { TilesMut::from_raw(y.as_mut_ptr(), raw(1, 80), HERE) })
+        f(TilesMut::in_slice(&mut y, raw(1, 80)).unwrap())
     };
     assert_eq!(run(|y| backend::run::<nothing>((y,), 4)), Ok(()));
     assert_eq!(TILES.load(Ordering::Relaxed), 10);
@@ -208,16 +194,6 @@ fn shares() {
         assert!(message.contains("a block's share of an output"), "{message}");
     }
     assert_eq!(TILES.load(Ordering::Relaxed), 10);
-    // SAFETY: nobody follows the address.
-    let elsewhere =
-        unsafe { Tiles::<f32, 1, 512>::from_raw(8 as *const f32, raw(1, 8), Provenance { owner: None, device: 0 }) };
-    let fault = backend::run::<reads>((elsewhere,), 1).expect_err("the CPU can not read a GPU's memory");
-    assert!(fault.message.contains("does not lie in the CPU's memory"), "{}", fault.message);
-}
-
-#[kernel]
-pub fn reads(mut cta: Cta<128>, x: Tiles<f32, 1, 512>) {
-    cta.load(x.tile(0, 0));
 }
 
 fn main() {

@@ -44,6 +44,7 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
+mod args;
 pub mod attention;
 #[cfg(not(target_arch = "nvptx64"))]
 mod checked;
@@ -71,9 +72,13 @@ pub mod rows;
 pub mod scatter;
 pub mod schedule;
 pub mod shared;
+#[cfg(not(target_arch = "nvptx64"))]
+mod slices;
 mod splits;
 pub mod supply;
 pub mod tile;
+mod tile_load;
+mod tile_store;
 pub mod tma;
 pub mod transposed;
 pub mod view;

@@ -100,8 +100,9 @@ impl<T: Element, const N: usize> ScatterRows<'_, T, N> {
         )
     }
 
-    /// Writes row `r` of a tile, all `N` columns of it (zeros where the tile has none), to row `list[first + r]`. Where the list has ended, or the number is negative, the row is
-    /// left out; where there is no row of that number, too, and `fault` is reported.
+    /// Writes row `r` of a tile, all `N` columns of it (zeros where the tile has none), to row `list[first + r]`. Where the
+    /// list has ended, or the number is negative, the row is left out; where there is no row of that number, too, and `fault`
+    /// is reported.
     #[inline(always)]
     pub fn put<const M: usize, const THREADS: usize>(
         &self,

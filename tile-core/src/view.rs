@@ -77,6 +77,8 @@ pub struct Provenance<'a> {
 impl Provenance<'_> {
     /// The device number of host memory.
     pub const CPU: u32 = u32::MAX;
+    /// That of a slice, which is borrowed no longer than a launch that is waited for.
+    pub const SLICE: u32 = u32::MAX - 1;
     /// Host memory that nobody tracks.
     pub const UNTRACKED_CPU: Provenance<'static> = Provenance { owner: None, device: Self::CPU };
 }

@@ -16,7 +16,7 @@
 //!
 //! **Bytes that must move**: every element read once and written once; in the residual form `x` and `r` read, `r'` and `y`
 //! written. The weight comes from the L1 and L2 caches. Share of a device copy of the same bytes, NVIDIA H200, bf16, in
-//! rows x columns: 0.98 at 32768 x 4096, 4096 x 7168, 99840 x 128 and 24960 x 512, 0.95 at 4096 x 32768; with residual 0.96
+//! rows x columns: 0.97 at 32768 x 4096, 0.98 at 4096 x 7168 and 24960 x 512, 0.95 at 99840 x 128 and 4096 x 32768; with residual 0.95
 //! at 32768 x 4096, 0.98 at 4096 x 7168. All of them: benches/results; how they came about: docs/kernels/rmsnorm.md.
 //!
 //! A row stays in registers between the sum and the scaling, so memory is read once (but by the wide kernels, which read

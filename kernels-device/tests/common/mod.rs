@@ -1,11 +1,10 @@
 //! Matrices with guards, random and poisoned, for kernels on the CPU backend.
 #![allow(dead_code)]
 
-use tilewright::__private::{Provenance, RawView};
+use tilewright::__private::RawView;
 use tilewright::element::{DType, Element};
 use tilewright::prelude::*;
 
-const HERE: Provenance<'static> = Provenance::UNTRACKED_CPU;
 /// What stands around a matrix and between its rows. Finite, and no value that the tests produce.
 const GUARD: f32 = -12352.0;
 
@@ -57,13 +56,18 @@ impl<T: Element<Value = f32>> Matrix<T> {
         RawView::matrix(self.rows as u32, self.cols as u32, self.stride as u64)
     }
     pub fn tiles<const M: usize, const N: usize>(&self) -> Tiles<'_, T, M, N> {
-        // SAFETY: the buffer holds the view and is borrowed with it.
-        unsafe { Tiles::from_raw(self.data.as_ptr().wrapping_add(self.offset), self.raw(), HERE) }
+        Tiles::in_slice(&self.data[self.offset..], self.raw()).expect("the buffer holds the view")
+    }
+    pub fn tma<const M: usize, const N: usize>(&self) -> TmaTiles<'_, T, M, N> {
+        TmaTiles::in_slice(&self.data[self.offset..], self.raw()).expect("the buffer holds the view")
     }
     pub fn tiles_mut<const M: usize, const N: usize>(&mut self) -> TilesMut<'_, T, M, N> {
         let raw = self.raw();
-        // SAFETY: the buffer holds the view and is borrowed with it; rows do not overlap.
-        unsafe { TilesMut::from_raw(self.data.as_mut_ptr().wrapping_add(self.offset), raw, HERE) }
+        TilesMut::in_slice(&mut self.data[self.offset..], raw).expect("the buffer holds the view")
+    }
+    pub fn tma_mut<const M: usize, const N: usize>(&mut self) -> TmaTilesMut<'_, T, M, N> {
+        let raw = self.raw();
+        TmaTilesMut::in_slice(&mut self.data[self.offset..], raw).expect("the buffer holds the view")
     }
     /// The bits of the whole buffer, guards included.
     pub fn bits(&self) -> Vec<u32> {

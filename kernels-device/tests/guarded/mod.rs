@@ -1,7 +1,7 @@
 //! Views of vectors for tests on the CPU backend.
 #![allow(dead_code)]
 
-use tilewright::__private::{Provenance, RawRows, RawView};
+use tilewright::__private::RawView;
 use tilewright::prelude::*;
 
 /// Data from nowhere in particular, the same every time, between -1 and 1.
@@ -80,28 +80,16 @@ impl<T: Element<Value = f32>> Matrix<T> {
         self.raw.cols as usize
     }
     pub fn tiles<const M: usize, const N: usize>(&self) -> Tiles<'_, T, M, N> {
-        let base = self.memory[self.offset..].as_ptr();
-        // SAFETY: the memory holds the view.
-        unsafe { Tiles::from_raw(base, self.raw, Provenance::UNTRACKED_CPU) }
+        Tiles::in_slice(&self.memory[self.offset..], self.raw).expect("the memory holds the view")
     }
     pub fn tiles_mut<const M: usize, const N: usize>(&mut self) -> TilesMut<'_, T, M, N> {
-        let base = self.memory[self.offset..].as_mut_ptr();
-        // SAFETY: the memory holds the view, borrowed exclusively; rows do not overlap.
-        unsafe { TilesMut::from_raw(base, self.raw, Provenance::UNTRACKED_CPU) }
-    }
-    fn raw_rows(&self) -> RawRows {
-        RawRows::of(self.memory[self.offset..].as_ptr() as u64, size_of::<T>(), &self.raw).expect("one matrix")
+        TilesMut::in_slice(&mut self.memory[self.offset..], self.raw).expect("the memory holds the view")
     }
     pub fn row_tiles<const M: usize, const N: usize>(&self) -> RowTiles<'_, T, M, N> {
-        let base = self.memory[self.offset..].as_ptr();
-        // SAFETY: the memory holds the view.
-        unsafe { RowTiles::from_raw(base, self.raw_rows(), Provenance::UNTRACKED_CPU) }
+        RowTiles::in_slice(&self.memory[self.offset..], self.raw).expect("the memory holds one matrix")
     }
     pub fn row_tiles_mut<const M: usize, const N: usize>(&mut self) -> RowTilesMut<'_, T, M, N> {
-        let raw = self.raw_rows();
-        let base = self.memory[self.offset..].as_mut_ptr();
-        // SAFETY: the memory holds the view, borrowed exclusively; rows do not overlap.
-        unsafe { RowTilesMut::from_raw(base, raw, Provenance::UNTRACKED_CPU) }
+        RowTilesMut::in_slice(&mut self.memory[self.offset..], self.raw).expect("the memory holds one matrix")
     }
     /// Bits of everything, for comparisons that NaN does not spoil.
     pub fn bits(&self) -> Vec<u8> {

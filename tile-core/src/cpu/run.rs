@@ -112,7 +112,7 @@ unsafe impl<A> Sync for Launch<A> {}
 pub fn run<K: Kernel>(args: K::Args<'_>, workers: u32) -> Result<(), Fault> {
     let mut elsewhere = None;
     args.facts(&mut |i, facts| {
-        if facts.provenance.is_some_and(|p| p.device != Provenance::CPU) {
+        if facts.provenance.is_some_and(|p| ![Provenance::CPU, Provenance::SLICE].contains(&p.device)) {
             elsewhere = Some(i);
         }
     });

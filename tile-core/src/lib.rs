@@ -44,7 +44,8 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
-mod args;
+#[doc(hidden)]
+pub mod args;
 pub mod attention;
 #[cfg(not(target_arch = "nvptx64"))]
 mod checked;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use tilewright_core::__private::RawView;
-use tilewright_core::kernel::OutMeta;
+use tilewright_core::args::OutMeta;
 use tilewright_core::schedule::Linear;
 use tilewright_fake_cuda::{Access, Fake};
 
